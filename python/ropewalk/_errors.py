@@ -549,7 +549,7 @@ class JournalError(RopewalkError, OSError):
     """A journal could not be opened, read, written or compacted."""
 
     code = "RW-JOURNAL"
-    remedy = "Read the subclass or the cause: the message names the file."
+    remedy = "Check the path, and make its folder first if it is missing; else change what the message names."
 
 
 class JournalLocked(JournalError, BlockingIOError):

@@ -69,11 +69,12 @@ class Journal(_compiled.JournalBase):
     - ``"interval"``: at the latest ``seconds`` (0.2) after `append` has returned. Then the kernel has the record: the
       end of the process costs nothing, a power cut the last records.
 
-    A journal of more than ``max_bytes`` takes no more records until it is compacted.
+    ``seconds`` is an hour at most. A journal of more than ``max_bytes`` takes no more records until it is compacted.
 
     After a crash the journal has every record that was on the disk, and perhaps some that were on their way; always the
     first of all that were appended, without a gap. `recovered` says what was found. Committed records that are damaged
-    raise `JournalCorrupt` with the offset, and are never taken for the end.
+    raise `JournalCorrupt` with the offset. After a crash the last batch alone has no such proof, until the journal is
+    opened again: damage to one of its records looks like a write that the crash cut off.
 
     Every method may be called from any thread. A forked child cannot append; its parent can.
 
@@ -134,7 +135,11 @@ class Journal(_compiled.JournalBase):
         super().compact(list(snapshot), last)
 
     def records(self) -> Iterator[Record]:
-        """Yields the records that were written, from the first on, and those that are appended meanwhile."""
+        """Yields the records that were written, from the first on, and those that are appended meanwhile.
+
+        A compaction puts another file into the journal's place, and an iterator from before goes on in the old one: it
+        does not yield what is appended after the compaction. Call `records` again for that.
+        """
         return read(self.path)
 
     def __enter__(self) -> Self:
@@ -154,7 +159,8 @@ def read(path: str | os.PathLike[str]) -> Iterator[Record]:
     """Yields the records of a journal that is closed, or that another process or thread writes.
 
     It takes no lock, and writes nothing. The iterator ends behind the last whole record; `Journal` tells whether
-    something follows that is none.
+    something follows that is none. An iterator from before a compaction goes on in the old file, and does not yield
+    what is appended after it.
 
     Raises:
         JournalError: there is no such file, or it cannot be read.

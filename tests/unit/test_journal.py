@@ -114,6 +114,17 @@ def test_a_snapshot_takes_the_place_of_what_it_stands_for(path: Path) -> None:
     assert sorted(os.listdir(path.parent)) == [path.name]
 
 
+def test_readers_from_before_a_compaction_stay_in_the_old_file(path: Path) -> None:
+    with Journal(path) as opened:
+        opened.append_all([b"1", b"2"])
+        readers = [opened.records(), journal.read(path)]
+        assert [next(reader).payload for reader in readers] == [b"1", b"1"]
+        opened.compact([b"both"])
+        opened.append(b"3")
+        assert [[record.payload for record in reader] for reader in readers] == [[b"2"], [b"2"]]
+        assert [record.payload for record in opened.records()] == [b"both", b"3"]
+
+
 def test_a_reader_sees_what_is_appended_meanwhile(path: Path) -> None:
     with Journal(path) as opened:
         opened.append(b"1")
@@ -191,9 +202,28 @@ def test_a_forked_child_leaves_its_parents_journal_alone(path: Path) -> None:
     process.start()
     assert "belongs to the process that this one was forked from" in ours.recv()
     process.join()
+    with pytest.raises(ropewalk.JournalLocked):
+        Journal(path)
     opened.append(b"3")
     opened.close()
     assert payloads(path) == [b"1", b"2", b"3"]
+
+
+def test_a_forked_child_that_lives_keeps_no_lock_of_a_journal_that_was_closed(path: Path) -> None:
+    opened = Journal(path)
+    opened.append(b"1")
+    ours, theirs = multiprocessing.Pipe()
+    process = multiprocessing.get_context("fork").Process(target=lambda: theirs.poll(60))
+    process.start()
+    try:
+        opened.compact([b"one"])
+        opened.close()
+        with Journal(path) as again:
+            again.append(b"2")
+    finally:
+        ours.send(None)
+        process.join()
+    assert payloads(path) == [b"one", b"2"]
 
 
 @pytest.mark.parametrize("content", [b"{}", b"SQLite format 3\0" * 10, bytes(64), b"RWJRNL"])
@@ -230,6 +260,98 @@ def test_damage_is_named_and_never_the_end(path: Path) -> None:
     assert payloads(path) == [b"%d" % number for number in [*range(9), 10]]
 
 
+def killed(path: Path, code: str) -> None:
+    """Runs code that has a `journal` in a process that kills itself afterwards."""
+    code = f"import os, ropewalk; journal = ropewalk.Journal({str(path)!r}); {code}; os.kill(os.getpid(), 9)"
+    assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == -9
+
+
+def damage(path: Path, payload: bytes) -> bytes:
+    content = bytearray(path.read_bytes())
+    content[content.index(payload)] ^= 1
+    path.write_bytes(content)
+    return bytes(content)
+
+
+def test_records_that_a_crash_left_are_proved_once_they_were_opened(path: Path) -> None:
+    killed(path, "journal.append_all([b'record %04d' % n for n in range(1000)])")
+    killed(path, "print(end='')")
+    content = damage(path, b"record 0003")
+    with pytest.raises(ropewalk.JournalCorrupt, match="is damaged at offset"):
+        Journal(path)
+    assert path.read_bytes() == content
+
+
+def test_a_snapshot_is_proved_at_once(path: Path) -> None:
+    killed(path, "journal.append(b'x'); journal.compact([b'part %04d' % n for n in range(100)])")
+    with_mark = path.read_bytes()
+    content = damage(path, b"part 0000")
+    with pytest.raises(ropewalk.JournalCorrupt, match=f"is damaged at offset {HEADER}"):
+        Journal(path)
+    assert path.read_bytes() == content
+    path.write_bytes(with_mark)
+    with Journal(path) as opened:
+        assert opened.recovered == Recovered(100, False, 0, None)
+        assert (opened.last, opened.append(b"next")) == (1, 2)
+
+
+def test_other_files_beside_a_journal_are_left_alone(path: Path) -> None:
+    other, draft = path.with_name(f"{path.name}.new"), path.with_name(f"{path.name}.ropewalk-draft")
+    with Journal(other) as opened:
+        opened.append(b"precious")
+    precious = other.read_bytes()
+    victim = path.with_name("victim")
+    victim.write_bytes(b"precious")
+    victim.chmod(0o600)
+    draft.symlink_to(victim)
+    with Journal(path) as opened:
+        assert not draft.is_symlink()
+        opened.append(b"1")
+        draft.symlink_to(victim)
+        opened.compact([b"one"])
+        draft.write_bytes(b"what a crash left")
+        opened.compact([b"one again"])
+        assert opened.path == str(path)
+        assert not path.is_symlink()
+    assert payloads(path) == [b"one again"]
+    assert (other.read_bytes(), victim.read_bytes()) == (precious, b"precious")
+    assert sorted(os.listdir(path.parent)) == sorted([path.name, other.name, victim.name])
+    with pytest.raises(ropewalk.JournalError, match=r"names that end in \.ropewalk-draft are for drafts"):
+        Journal(draft)
+    assert not draft.exists()
+
+
+def test_a_compaction_without_a_descriptor_leaves_the_journal_as_it_is(path: Path) -> None:
+    code = f"""
+import errno, os, resource, ropewalk
+from ropewalk import JournalError  # its module cannot be loaded without a descriptor
+with ropewalk.Journal({str(path)!r}) as journal:
+    journal.append(b"1")
+    resource.setrlimit(resource.RLIMIT_NOFILE, (64, 64))
+    taken = []
+    try:
+        while True:
+            taken.append(os.open("/dev/null", os.O_RDONLY))
+    except OSError:
+        pass
+    for _ in range(2):
+        try:
+            journal.compact([b"one"])
+        except JournalError as error:
+            print(type(error).__name__, error.errno == errno.EMFILE)
+        print(journal.append(b"more"))
+        os.close(taken.pop())
+    journal.compact([b"one"])
+    print(journal.append(b"more"))
+"""
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, timeout=60, check=False
+    )
+    assert (done.stdout, done.stderr) == ("JournalError True\n2\nJournalError True\n3\n4\n", "")
+    assert payloads(path) == [b"one", b"more"]
+    assert os.listdir(path.parent) == [path.name]
+
+
 @pytest.mark.parametrize("mode", [0o660, 0o606, 0o666])
 def test_a_file_that_others_may_write_is_refused(path: Path, mode: int) -> None:
     Journal(path).close()
@@ -246,8 +368,14 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
     ) as raised:
         Journal(tmp_path / "no" / "such")
     assert isinstance(raised.value, OSError)
-    with pytest.raises(ropewalk.JournalError):
+    assert raised.value.errno == errno.ENOENT
+    assert "make its folder first" in str(raised.value)
+    with pytest.raises(
+        ropewalk.JournalError, match=r"journal .*missing: No such file or directory"
+    ) as raised:
         journal.read(tmp_path / "missing")
+    assert raised.value.errno == errno.ENOENT
+    assert "Check the path" in str(raised.value)
     with pytest.raises(ropewalk.JournalError, match="no regular file"):
         Journal("/dev/null")
 
@@ -258,6 +386,8 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         ({"sync": "sometimes"}, "sync must be 'always', 'group' or 'interval', not \"sometimes\""),
         ({"sync": "interval", "seconds": -1}, "seconds must be 0 or more"),
         ({"sync": "group", "seconds": float("nan")}, "seconds must be 0 or more"),
+        ({"sync": "group", "seconds": 1e19}, "seconds must be 0 or more and at most 3600, not 1e19"),
+        ({"sync": "interval", "seconds": 3600.5}, "seconds must be 0 or more and at most 3600, not 3600.5"),
         ({"seconds": 1}, "seconds is for"),
     ],
 )

@@ -224,7 +224,7 @@ errors! {
 
         /// A journal could not be opened, read, written or compacted.
         JournalError("RopewalkError", "OSError") = "RW-JOURNAL",
-            "Read the subclass or the cause: the message names the file.";
+            "Check the path, and make its folder first if it is missing; else change what the message names.";
 
         /// A journal is open already, in another process or in this one: one writes at a time.
         JournalLocked("JournalError", "BlockingIOError") = "RW-JOURNAL-LOCKED",

@@ -15,15 +15,19 @@ use crate::writer::{Replacement, Writer};
 
 /// A draft is written when it has so many bytes.
 const CHUNK: usize = if cfg!(test) { 128 } else { 1 << 20 };
+/// What the name of a draft ends with. No journal's does, so a draft never takes the place of one.
+const SUFFIX: &str = ".ropewalk-draft";
 /// How often a file is taken that has lost its name meanwhile; each time another process has replaced it.
 const ATTEMPTS: usize = 100;
 
 /// Opens and locks the file with this name, and makes one with a header if there is none.
 pub(crate) fn take<D: Disk>(disk: &D, path: &Path) -> ropewalk_base::Result<D::File> {
     let refused = |error| errors::of_opening(path, error);
+    if path.as_os_str().as_encoded_bytes().ends_with(SUFFIX.as_bytes()) {
+        return Err(errors::of_name(path, SUFFIX));
+    }
     for _ in 0..ATTEMPTS {
         let file = disk.open(path, true).map_err(refused)?;
-        let file = file.ok_or_else(|| refused(io::ErrorKind::NotFound.into()))?;
         if let Err(holder) = file.lock().map_err(refused)? {
             return Err(errors::of_lock(path, holder));
         }
@@ -44,7 +48,7 @@ pub(crate) fn take<D: Disk>(disk: &D, path: &Path) -> ropewalk_base::Result<D::F
 /// The name of a file that is to get that one.
 pub(crate) fn beside(path: &Path) -> PathBuf {
     let mut name = path.to_owned().into_os_string();
-    name.push(".new");
+    name.push(SUFFIX);
     PathBuf::from(name)
 }
 
@@ -72,34 +76,33 @@ impl<E> Unfinished<E> {
 }
 
 /// A file that is to become a journal.
-pub(crate) struct Draft<F> {
-    file: F,
+pub(crate) struct Draft<D: Disk> {
+    file: D::File,
+    /// It is opened before anything is made, so that the want of a descriptor leaves the old file in its place.
+    folder: D::Folder,
     chain: Chain,
+    /// The number of the last record.
+    last: u64,
     /// What is written.
     end: u64,
     bytes: Vec<u8>,
     most: u64,
 }
 
-impl<F: File> Draft<F> {
+impl<D: Disk> Draft<D> {
     /// Begins a journal whose first record comes after `base`.
-    pub(crate) fn begin<D: Disk<File = F>>(disk: &D, path: &Path, base: u64, most: u64) -> io::Result<Self> {
-        let file = disk.open(path, true)?.ok_or(io::ErrorKind::NotFound)?;
-        if file.lock()?.is_err() {
-            return Err(io::Error::new(
-                io::ErrorKind::ResourceBusy,
-                "another process is making a file beside it",
-            ));
-        }
-        file.truncate(0)?;
+    pub(crate) fn begin(disk: &D, path: &Path, base: u64, most: u64) -> io::Result<Self> {
+        let folder = disk.folder(path)?;
+        let file = disk.create(path)?;
         let header = Header { id: disk.number(), base };
         let chain = Chain { id: header.id, synced: HEADER, previous: header.sum(), run: disk.number() };
-        Ok(Self { file, chain, end: 0, bytes: header.encode().to_vec(), most })
+        Ok(Self { file, folder, chain, last: base, end: 0, bytes: header.encode().to_vec(), most })
     }
 
     /// Adds a record.
     pub(crate) fn add(&mut self, kind: Kind, sequence: u64, payload: &[u8]) -> io::Result<()> {
         encode(&mut self.bytes, self.end, &mut self.chain, kind, sequence, payload);
+        self.last = sequence;
         if self.end + self.bytes.len() as u64 > self.most {
             let why = format!("with the snapshot it would have more than max_bytes={}", self.most);
             return Err(io::Error::new(io::ErrorKind::FileTooLarge, why));
@@ -115,13 +118,13 @@ impl<F: File> Draft<F> {
     }
 
     /// Adds the records of a journal's file after the snapshot, whose writer nobody else has, and takes its place.
-    pub(crate) fn finish<D: Disk<File = F>>(
+    pub(crate) fn finish(
         mut self,
         disk: &D,
         path: &Path,
         upto: u64,
-        old: &Writer<F>,
-    ) -> Result<Replacement<F>, Unfinished> {
+        old: &Writer<D::File>,
+    ) -> Result<Replacement<D::File>, Unfinished> {
         self.chain.run = old.run();
         let copied = scan(old.file(), |record| {
             if record.is_snapshot || record.sequence <= upto {
@@ -142,17 +145,18 @@ impl<F: File> Draft<F> {
         self.publish(disk, path, &beside(path))
     }
 
-    /// Puts what was added on the disk, and gives it the name.
-    fn publish<D: Disk<File = F>>(
-        mut self,
-        disk: &D,
-        path: &Path,
-        from: &Path,
-    ) -> Result<Replacement<F>, Unfinished> {
+    /// Puts what was added on the disk, and gives it the name. The mark at its end is true whenever somebody reads it,
+    /// because the file gets the name only after the sync.
+    fn publish(mut self, disk: &D, path: &Path, from: &Path) -> Result<Replacement<D::File>, Unfinished> {
+        let end = self.end + self.bytes.len() as u64;
+        if end > HEADER {
+            self.chain.synced = end;
+            encode(&mut self.bytes, self.end, &mut self.chain, Kind::Synced, self.last, &[]);
+        }
         self.write().map_err(Unfinished::AsBefore)?;
         self.file.sync().map_err(Unfinished::AsBefore)?;
         disk.rename(from, path).map_err(Unfinished::AsBefore)?;
-        disk.sync_folder(path).map_err(Unfinished::Unknown)?;
+        disk.sync_folder(&self.folder).map_err(Unfinished::Unknown)?;
         let chain = Chain { synced: self.end, ..self.chain };
         Ok(Replacement { file: self.file, chain, end: self.end })
     }

@@ -39,6 +39,12 @@ impl Shared {
         Self { code: Code::JournalFailed, message: message.into(), number: error.os_error() }
     }
 
+    /// A thread has panicked with the writer in its hands.
+    pub(crate) fn panicked(path: &Path) -> Self {
+        let message = format!("a thread panicked while it wrote to the journal {}", path.display());
+        Self { code: Code::JournalFailed, message: message.into(), number: None }
+    }
+
     fn new(code: Code, message: String, error: &io::Error) -> Self {
         let (message, number) = match error.raw_os_error() {
             Some(number) => (message, Some(number)),
@@ -109,6 +115,11 @@ pub(crate) fn of_refusal(path: &Path, why: Refusal) -> Error {
     }
 }
 
+pub(crate) fn of_lost(path: &Path, offset: u64) -> Error {
+    let path = path.display();
+    error!(Code::JournalCorrupt, "the journal {} has no whole record at offset {} any more", path, offset)
+}
+
 pub(crate) fn of_lock(path: &Path, holder: u32) -> Error {
     let path = path.display();
     let message = match holder {
@@ -117,6 +128,11 @@ pub(crate) fn of_lock(path: &Path, holder: u32) -> Error {
         pid => format!("process {pid} has the journal {path} open"),
     };
     Error::new(Code::JournalLocked, message)
+}
+
+pub(crate) fn of_name(path: &Path, suffix: &str) -> Error {
+    let path = path.display();
+    error!(Code::JournalError, "no journal can be {}: names that end in {} are for drafts", path, suffix)
 }
 
 pub(crate) fn of_size(length: usize) -> Error {

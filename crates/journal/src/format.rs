@@ -45,11 +45,14 @@ pub(crate) enum Kind {
     Snapshot = 2,
     /// The journal was closed in order. It has the sequence number of the record before.
     Closed = 3,
+    /// A mark: all before it was on the disk when it was written. It has the sequence number of the record before.
+    Synced = 4,
 }
 
 impl Kind {
     fn of(byte: u8) -> Option<Self> {
-        [Self::Appended, Self::Snapshot, Self::Closed].into_iter().find(|kind| *kind as u8 == byte)
+        let all = [Self::Appended, Self::Snapshot, Self::Closed, Self::Synced];
+        all.into_iter().find(|kind| *kind as u8 == byte)
     }
 }
 

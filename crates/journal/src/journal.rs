@@ -17,6 +17,7 @@
 //! A write that fails before anything was changed on the disk (no room) costs its batch, and no other. If it cannot be
 //! ruled out that records of a failed batch are on the disk, the journal has failed: only opening it again tells.
 
+use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
@@ -31,6 +32,9 @@ use crate::errors;
 use crate::format::{Kind, MOST_BYTES, size_of_record};
 use crate::recovery::{Dropped, Record, scan};
 use crate::writer::{Frames, MOST_GATHERED, Unwritten, Writer};
+
+/// The longest time for which [`Durability`] lets a record wait; a longer one counts as this.
+pub const LONGEST_WAIT: Duration = Duration::from_secs(3600);
 
 /// When a record is on the disk.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -50,7 +54,7 @@ pub enum Durability {
 pub struct Config {
     /// When a record is on the disk.
     pub durability: Durability,
-    /// The file may not have more bytes than this.
+    /// No record may make the file larger than this. A mark may, which has 32 bytes.
     pub max_bytes: u64,
 }
 
@@ -172,9 +176,9 @@ impl<D: Disk> Journal<D> {
         };
         let end = scan(&file, counted).map_err(|why| errors::of_refusal(path, why))??;
         let mut writer = Writer::new(file, &end, size, disk.number());
-        writer.begin(end.dropped.is_some()).map_err(refused)?;
-        let recovered =
-            Recovered { records, was_closed: end.is_closed || records == 0, dropped: end.dropped };
+        writer.begin(&end).map_err(refused)?;
+        let was_closed = end.last == Some(Kind::Closed) || records == 0;
+        let recovered = Recovered { records, was_closed, dropped: end.dropped };
         let state = State {
             gathering: Batch::new(),
             frames: Frames::default(),
@@ -344,7 +348,9 @@ impl<D: Disk> Journal<D> {
         drop(state);
         self.check_upto(upto, base, last)?;
         let (disk, path) = (&self.shared.disk, &self.shared.path);
-        let result = self.replace_by(upto, snapshot);
+        let failed = |error| errors::of_compacting(path, error);
+        let draft = Draft::begin(disk, &beside(path), upto, self.shared.config.max_bytes).map_err(failed)?;
+        let result = self.replace_by(upto, snapshot, draft);
         if let Err(Unfinished::AsBefore(error)) = result {
             // It has no name that anybody looks for, so an error costs room at the most.
             let _ = disk.remove(&beside(path));
@@ -364,11 +370,10 @@ impl<D: Disk> Journal<D> {
         &self,
         upto: u64,
         snapshot: impl IntoIterator<Item = P>,
+        mut draft: Draft<D>,
     ) -> Result<(), Unfinished<Error>> {
         let (disk, path) = (&self.shared.disk, &self.shared.path);
         let failed = |error| Unfinished::AsBefore(errors::of_compacting(path, error));
-        let mut draft =
-            Draft::begin(disk, &beside(path), upto, self.shared.config.max_bytes).map_err(failed)?;
         for payload in snapshot {
             draft.add(Kind::Snapshot, upto, payload.as_ref()).map_err(failed)?;
         }
@@ -377,9 +382,11 @@ impl<D: Disk> Journal<D> {
         drop(self.lead(state, writer, true));
         let (state, mut writer) = self.take_writer().map_err(Unfinished::AsBefore)?;
         drop(state);
-        let copied = draft
-            .finish(disk, path, upto, &writer)
-            .map_err(|why| why.map(|error| errors::of_compacting(path, error)));
+        let copied = catch_unwind(AssertUnwindSafe(|| draft.finish(disk, path, upto, &writer)));
+        let copied = match copied {
+            Ok(copied) => copied.map_err(|why| why.map(|error| errors::of_compacting(path, error))),
+            Err(_) => Err(Unfinished::Unknown(errors::Shared::panicked(path).again())),
+        };
         let mut state = self.shared.state.lock();
         let result = match copied {
             Ok(file) => {
@@ -479,7 +486,7 @@ impl<D: Disk> Journal<D> {
         drop(state);
         let written = match failed {
             Some(why) => Err(Unwritten::Failed(why)),
-            None => writer.write(&frames, sync).map_err(|why| why.at(&self.shared.path)),
+            None => self.write(&mut writer, &frames, sync),
         };
         let is_dirty = writer.is_dirty();
         let size = frames.size();
@@ -506,14 +513,24 @@ impl<D: Disk> Journal<D> {
         state
     }
 
+    /// A panic would leave the others waiting for a writer that never comes back, so it is an error of the batch.
+    fn write(&self, writer: &mut Writer<D::File>, frames: &Frames, sync: bool) -> Result<(), Unwritten> {
+        let path = &self.shared.path;
+        match catch_unwind(AssertUnwindSafe(|| writer.write(frames, sync))) {
+            Ok(written) => written.map_err(|why| why.at(path)),
+            Err(_) => Err(Unwritten::Failed(errors::Shared::panicked(path))),
+        }
+    }
+
     fn wait_for_company<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<D::File>>,
         window: Duration,
     ) -> MutexGuard<'a, State<D::File>> {
-        let until = Instant::now() + window;
+        let (since, window) = (Instant::now(), window.min(LONGEST_WAIT));
         while state.frames.count() < COMPANY {
-            let left = until.saturating_duration_since(Instant::now());
+            // No time is added to the clock: the sum might have no room, and a panic would take the writer along.
+            let left = window.saturating_sub(since.elapsed());
             if left.is_zero() {
                 break;
             }
@@ -537,6 +554,7 @@ impl<D: Disk> Journal<D> {
                 }
             }
         });
+        let interval = interval.min(LONGEST_WAIT);
         let later = background().map(|executor| executor.execute_after(interval, job));
         // Without a thread for it the next record would ask again.
         state.is_due = matches!(later, Ok(Ok(_)));

@@ -3,7 +3,8 @@
 //! One process has a journal open at a time, by `flock`; it loses it in the moment that it dies. A record is durable
 //! when [`Journal::append`] returns, as [`Durability`] says. After a crash the journal has every record that was
 //! durable, and perhaps some that were on their way: always the first of all that were appended, without a gap.
-//! Committed records that are damaged are an error that names the offset, and never the end of the journal.
+//! Committed records that are damaged are an error that names the offset, and not the end of the journal. The one
+//! exception is the last batch after a crash, until the journal is opened again.
 //!
 //! `README.md` has the protocol, and what is not promised. `simulation` runs it on a disk that loses power, tears
 //! and reorders writes, fills up, fails, and lies.
@@ -14,14 +15,16 @@ mod disk;
 mod errors;
 mod format;
 mod journal;
+mod lookup;
 mod reader;
 mod recovery;
 #[cfg(test)]
 mod simulation;
 mod writer;
 
-pub use disk::{Disk, File, LocalDisk};
+pub use disk::{Disk, File, LocalDisk, LocalFile};
 pub use format::MOST_BYTES;
-pub use journal::{Config, Durability, Journal, Recovered, Ticket};
+pub use journal::{Config, Durability, Journal, LONGEST_WAIT, Recovered, Ticket};
+pub use lookup::Lookup;
 pub use reader::Reader;
 pub use recovery::{Dropped, Record};

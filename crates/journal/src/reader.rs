@@ -1,11 +1,10 @@
 //! Reading a journal that another process may be writing.
 
-use std::fs;
 use std::path::{Path, PathBuf};
 
 use ropewalk_base::Result;
 
-use crate::disk::{Disk, LocalDisk};
+use crate::disk::{Disk, LocalDisk, LocalFile};
 use crate::errors;
 use crate::recovery::{Record, Refusal, Scanner};
 
@@ -15,7 +14,7 @@ use crate::recovery::{Record, Refusal, Scanner};
 /// file into its place.
 pub struct Reader {
     path: PathBuf,
-    scanner: Scanner<fs::File>,
+    scanner: Scanner<LocalFile>,
 }
 
 impl Reader {
@@ -25,8 +24,7 @@ impl Reader {
     ///
     /// Those of [`Journal::open`](crate::Journal::open), but for `JournalLocked`.
     pub fn open(path: &Path) -> Result<Self> {
-        let opened = LocalDisk.open(path, false).map_err(|error| errors::of_opening(path, error))?;
-        let file = opened.ok_or_else(|| errors::of_opening(path, std::io::ErrorKind::NotFound.into()))?;
+        let file = LocalDisk.open(path, false).map_err(|error| errors::of_opening(path, error))?;
         let scanner = Scanner::new(file).map_err(|why| errors::of_refusal(path, why))?;
         Ok(Self { path: path.to_owned(), scanner })
     }

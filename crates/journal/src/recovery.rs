@@ -5,7 +5,8 @@
 //! what the writer knew to be on the disk, and nobody was promised that it stays. Damage before that point is another
 //! thing, for it would make committed records disappear. The two are told apart by the records behind the damage: each
 //! says up to which offset the file was on the disk when it was written. If one says that of the damaged place, the
-//! journal is refused.
+//! journal is refused. A mark is a record that says nothing else: a compaction ends with one, and opening a journal
+//! writes one if the last writer has not closed it.
 
 use std::io;
 
@@ -18,6 +19,8 @@ const CHUNK: usize = if cfg!(test) { 128 } else { 1 << 20 };
 /// A record, as it is read.
 #[derive(Clone, Copy, Debug)]
 pub struct Record<'a> {
+    /// Where the record begins in the file; a compaction moves it.
+    pub offset: u64,
     /// The number of the record, which rises by 1 or more from one to the next. All parts of a snapshot have that of
     /// the last record that the snapshot stands for.
     pub sequence: u64,
@@ -44,8 +47,8 @@ pub(crate) struct End {
     pub(crate) sequence: u64,
     /// The checksum of the last record, or of the header.
     pub(crate) sum: u32,
-    /// The file was closed in order.
-    pub(crate) is_closed: bool,
+    /// What the last record is; `None` if there is none.
+    pub(crate) last: Option<Kind>,
     pub(crate) dropped: Option<Dropped>,
 }
 
@@ -75,22 +78,15 @@ pub(crate) struct Scanner<F> {
     offset: u64,
     sequence: u64,
     sum: u32,
-    is_closed: bool,
+    last: Option<Kind>,
 }
 
 impl<F: File> Scanner<F> {
     /// Reads the header.
     pub(crate) fn new(file: F) -> Result<Self, Refusal> {
-        let mut window = Window::new(file)?;
+        let mut window = Window::new(file, CHUNK)?;
         let header = Header::decode(window.bytes(0, HEADER as usize)?).map_err(Refusal::NoHeader)?;
-        Ok(Self {
-            window,
-            header,
-            offset: HEADER,
-            sequence: header.base,
-            sum: header.sum(),
-            is_closed: false,
-        })
+        Ok(Self { window, header, offset: HEADER, sequence: header.base, sum: header.sum(), last: None })
     }
 
     /// The next whole record.
@@ -100,27 +96,28 @@ impl<F: File> Scanner<F> {
             let Some((head, _)) = self.window.record(self.header.id, at)? else { return Ok(None) };
             let follows = match head.kind {
                 Kind::Appended => head.sequence > self.sequence,
-                Kind::Snapshot | Kind::Closed => head.sequence == self.sequence,
+                Kind::Snapshot | Kind::Closed | Kind::Synced => head.sequence == self.sequence,
             };
             if !follows || head.previous != self.sum || head.synced > at {
                 return Ok(None);
             }
-            (self.sequence, self.sum, self.is_closed) = (head.sequence, head.sum, head.kind == Kind::Closed);
+            (self.sequence, self.sum, self.last) = (head.sequence, head.sum, Some(head.kind));
             self.offset += head.size();
-            if !self.is_closed {
+            if matches!(head.kind, Kind::Appended | Kind::Snapshot) {
                 break (head, at);
             }
         };
         // The window has it still; the borrow checker does not let the loop keep it.
         let payload = self.window.bytes(at + HEAD as u64, head.length)?;
-        Ok(Some(Record { sequence: head.sequence, is_snapshot: head.kind == Kind::Snapshot, payload }))
+        let is_snapshot = head.kind == Kind::Snapshot;
+        Ok(Some(Record { offset: at, sequence: head.sequence, is_snapshot, payload }))
     }
 
     /// What follows the last whole record, and where the next one goes.
     pub(crate) fn end(&mut self) -> Result<End, Refusal> {
-        let Self { header, offset, sequence, sum, is_closed, .. } = *self;
+        let Self { header, offset, sequence, sum, last, .. } = *self;
         let dropped = self.window.rest(header.id, offset, sequence)?;
-        Ok(End { header, offset, sequence, sum, is_closed, dropped })
+        Ok(End { header, offset, sequence, sum, last, dropped })
     }
 
     /// Looks anew at a file that somebody else writes.
@@ -144,16 +141,18 @@ pub(crate) fn scan<E>(
 }
 
 /// A part of a file.
-struct Window<F> {
+pub(crate) struct Window<F> {
     file: F,
     size: u64,
+    /// How much is read at once.
+    chunk: usize,
     start: u64,
     buffer: Vec<u8>,
 }
 
 impl<F: File> Window<F> {
-    fn new(file: F) -> io::Result<Self> {
-        Ok(Self { size: file.size()?, file, start: 0, buffer: Vec::new() })
+    pub(crate) fn new(file: F, chunk: usize) -> io::Result<Self> {
+        Ok(Self { size: file.size()?, file, chunk, start: 0, buffer: Vec::new() })
     }
 
     fn refresh(&mut self) -> io::Result<()> {
@@ -163,7 +162,7 @@ impl<F: File> Window<F> {
     }
 
     /// So many bytes from an offset on, or fewer if the file ends there.
-    fn bytes(&mut self, offset: u64, count: usize) -> io::Result<&[u8]> {
+    pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> io::Result<&[u8]> {
         let within = |start: u64, len: usize| {
             let at = usize::try_from(offset.checked_sub(start)?).ok()?;
             (at + count <= len).then_some(at)
@@ -172,7 +171,7 @@ impl<F: File> Window<F> {
             Some(at) => at,
             None => {
                 let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-                self.buffer.resize(count.max(CHUNK).min(left), 0);
+                self.buffer.resize(count.max(self.chunk).min(left), 0);
                 self.start = offset;
                 let read = read_whole(&self.file, &mut self.buffer, offset)?;
                 self.buffer.truncate(read);
@@ -184,7 +183,7 @@ impl<F: File> Window<F> {
     }
 
     /// The record that was written to this offset, if one was.
-    fn record(&mut self, id: u64, offset: u64) -> io::Result<Option<(Head, &[u8])>> {
+    pub(crate) fn record(&mut self, id: u64, offset: u64) -> io::Result<Option<(Head, &[u8])>> {
         let Some(head) = Head::decode(self.bytes(offset, HEAD)?) else { return Ok(None) };
         if head.size() > self.size.saturating_sub(offset) {
             return Ok(None);

@@ -139,10 +139,37 @@ impl<F: File> Writer<F> {
         self.chain.synced < self.end
     }
 
-    /// Makes a file that was just read the base of what follows: `cut` off what lies behind its records. Records were
-    /// read that the last writer may not have synced; from now on they count as committed.
-    pub(crate) fn begin(&mut self, cut: bool) -> io::Result<()> {
-        if cut { self.cut() } else { self.file.sync() }
+    /// Makes a file that was just read the base of what follows, and cuts off what lies behind its records. Records
+    /// were read that the last writer may not have synced; from now on they count as committed. A mark says so to the
+    /// next opening, unless the last record is one, or there is no record.
+    pub(crate) fn begin(&mut self, found: &End) -> io::Result<()> {
+        if found.dropped.is_some() {
+            self.cut()?
+        } else {
+            self.file.sync()?
+        }
+        if !matches!(found.last, Some(Kind::Appended | Kind::Snapshot)) {
+            return Ok(());
+        }
+        match self.mark(Kind::Synced) {
+            Ok(()) => {}
+            // The journal can be read all the same, and compacted; the next opening tries again.
+            Err(Unwritten::Without(error)) if errors::is_no_room(&error) => return Ok(()),
+            Err(Unwritten::Without(error) | Unwritten::Failed(error)) => return Err(error),
+        }
+        self.file.sync()?;
+        self.chain.synced = self.end;
+        Ok(())
+    }
+
+    /// Writes a record that says that all before it is on the disk, which is so.
+    fn mark(&mut self, kind: Kind) -> Result<(), Unwritten<io::Error>> {
+        self.bytes.clear();
+        let mut chain = self.chain;
+        encode(&mut self.bytes, self.end, &mut chain, kind, self.last, &[]);
+        self.put()?;
+        self.chain = chain;
+        Ok(())
     }
 
     /// Ends the file behind its last record.
@@ -232,10 +259,7 @@ impl<F: File> Writer<F> {
 
     /// Marks the end, and gives back the room that was taken ahead. All was synced before.
     pub(crate) fn close(&mut self) -> io::Result<()> {
-        self.bytes.clear();
-        let mut chain = self.chain;
-        encode(&mut self.bytes, self.end, &mut chain, Kind::Closed, self.last, &[]);
-        self.put().map_err(|(Unwritten::Without(error) | Unwritten::Failed(error))| error)?;
+        self.mark(Kind::Closed).map_err(|(Unwritten::Without(error) | Unwritten::Failed(error))| error)?;
         self.cut()
     }
 }

@@ -85,6 +85,16 @@ pub fn try_lock(file: BorrowedFd<'_>) -> io::Result<bool> {
     }
 }
 
+/// Takes the lock from everybody who has this opening of the file, though copies of the descriptor live on.
+///
+/// # Errors
+///
+/// If the file system has no locks.
+pub fn unlock(file: BorrowedFd<'_>) -> io::Result<()> {
+    // SAFETY: a descriptor and a number.
+    retry(|| check(unsafe { libc::flock(file.as_raw_fd(), libc::LOCK_UN) }).map(|_| ()))
+}
+
 /// The process that has locked a file, if `/proc/locks` names it.
 pub fn lock_holder(file: BorrowedFd<'_>) -> Option<u32> {
     let mut found = MaybeUninit::<libc::stat>::uninit();
@@ -137,6 +147,19 @@ mod tests {
         assert_eq!(file.stream_position().expect("a position"), 10);
         seek(file.as_fd(), 4).expect("moved");
         assert_eq!(file.stream_position().expect("a position"), 4);
+    }
+
+    #[test]
+    fn a_lock_ends_with_its_unlocking_though_a_copy_of_the_descriptor_lives() {
+        let path = std::env::temp_dir().join(format!("ropewalk-unlock-{}", std::process::id()));
+        let (one, other) = (File::create(&path).expect("made"), File::open(&path).expect("the same"));
+        let copy = one.try_clone().expect("a copy");
+        assert!(try_lock(one.as_fd()).expect("locks"));
+        assert!(!try_lock(other.as_fd()).expect("locks"));
+        unlock(one.as_fd()).expect("unlocked");
+        assert!(try_lock(other.as_fd()).expect("locks"));
+        drop(copy);
+        std::fs::remove_file(&path).expect("the file");
     }
 
     #[test]

@@ -265,7 +265,9 @@ impl Drop for SimulatedFile {
 impl Disk for SimulatedDisk {
     type File = SimulatedFile;
 
-    fn open(&self, path: &Path, make: bool) -> io::Result<Option<SimulatedFile>> {
+    type Folder = ();
+
+    fn open(&self, path: &Path, make: bool) -> io::Result<SimulatedFile> {
         let mut world = self.0.lock();
         world.step()?;
         let inode = match world.names.get(path) {
@@ -277,9 +279,25 @@ impl Disk for SimulatedDisk {
                 world.rename_seen();
                 inode
             }
-            None => return Ok(None),
+            None => return Err(io::ErrorKind::NotFound.into()),
         };
-        Ok(Some(SimulatedFile { disk: self.clone(), inode, holds: Mutex::new(false) }))
+        Ok(SimulatedFile { disk: self.clone(), inode, holds: Mutex::new(false) })
+    }
+
+    fn create(&self, path: &Path) -> io::Result<SimulatedFile> {
+        let mut world = self.0.lock();
+        if let Some(inode) = world.names.get(path) {
+            if world.locked.contains(inode) {
+                return Err(io::ErrorKind::ResourceBusy.into());
+            }
+            world.step()?;
+            world.names.remove(path);
+            world.rename_seen();
+        }
+        drop(world);
+        let file = self.open(path, true)?;
+        file.lock()?.map_err(|_| io::ErrorKind::ResourceBusy)?;
+        Ok(file)
     }
 
     fn is_at(&self, file: &SimulatedFile, path: &Path) -> io::Result<bool> {
@@ -305,7 +323,11 @@ impl Disk for SimulatedDisk {
         Ok(())
     }
 
-    fn sync_folder(&self, _: &Path) -> io::Result<()> {
+    fn folder(&self, _: &Path) -> io::Result<()> {
+        self.0.lock().step()
+    }
+
+    fn sync_folder(&self, (): &()) -> io::Result<()> {
         let mut world = self.0.lock();
         world.step()?;
         if !world.plan.lies {

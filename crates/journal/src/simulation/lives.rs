@@ -408,3 +408,108 @@ fn a_file_that_lost_its_name_meanwhile_is_not_the_journal() {
     model.check(&found, false, 5);
     assert_eq!(found, [0, 1, 2, 3]);
 }
+
+/// The mark that an opening leaves needs room, and the records can be read without it.
+#[test]
+fn a_journal_opens_on_a_full_disk() {
+    for bare in [false, true] {
+        let disk = SimulatedDisk::new(6);
+        let (journal, ..) = open(&disk, Config::default()).expect("it opens");
+        let mut model = Model::default();
+        assert!(append(&journal, &mut model, 3));
+        let size = journal.size().expect("open");
+        std::mem::forget(journal);
+        disk.unlock();
+        let bytes = disk.content(Path::new(PATH));
+        let disk = SimulatedDisk::new(7);
+        disk.put(Path::new(PATH), &bytes[..usize::try_from(size).expect("small")]);
+        disk.plan(Plan { capacity: Some(size), bare, short: true, ..Plan::default() });
+        let (journal, recovered, found) = open(&disk, Config::default()).expect("it opens");
+        model.check(&found, false, 6);
+        assert_eq!((recovered.was_closed, journal.size().expect("open")), (false, size));
+        disk.plan(Plan::default());
+        assert!(append(&journal, &mut model, 2));
+        drop(journal);
+        let (_, recovered, found) = open(&disk, Config::default()).expect("it opens");
+        model.check(&found, false, 6);
+        assert!(recovered.was_closed);
+    }
+}
+
+/// The mark of an opening or a compaction does not count as a close.
+#[test]
+fn a_mark_is_no_close_and_no_record() {
+    let disk = SimulatedDisk::new(8);
+    for is_compacted in [false, true] {
+        let (journal, ..) = open(&disk, Config::default()).expect("it opens");
+        journal.append(&payload(journal.last().expect("open"), None)).expect("appended");
+        if is_compacted {
+            let parts: Vec<u8> = (0..2_u64).flat_map(u64::to_le_bytes).collect();
+            journal.compact(2, [parts]).expect("compacted");
+        }
+        std::mem::forget(journal);
+        disk.unlock();
+        for _ in 0..2 {
+            let (journal, recovered, found) = open(&disk, Config::default()).expect("it opens");
+            assert_eq!((recovered.records, recovered.was_closed, recovered.dropped), (1, false, None));
+            assert_eq!(found.len() as u64, journal.last().expect("open"));
+            std::mem::forget(journal);
+            disk.unlock();
+        }
+    }
+    let (journal, ..) = open(&disk, Config::default()).expect("it opens");
+    journal.close().expect("closed");
+    let (_, recovered, _) = open(&disk, Config::default()).expect("it opens");
+    assert!(recovered.was_closed);
+}
+
+/// A draft that another program is making keeps its name, also when the compaction fails for it.
+#[test]
+fn a_draft_that_is_locked_is_left_alone() {
+    use crate::disk::Disk as _;
+    let disk = SimulatedDisk::new(9);
+    let (journal, ..) = open(&disk, Config::default()).expect("it opens");
+    let draft = disk.create(&Path::new(PATH).with_extension("ropewalk-draft")).expect("made");
+    let error = journal.compact(0, [b"x"]).expect_err("busy");
+    assert_eq!((error.code(), disk.files()), (Code::JournalError, 2), "{}", error.report());
+    drop(draft);
+    journal.compact(0, [b"x"]).expect("a stale draft is replaced");
+    assert_eq!(disk.files(), 1);
+    drop(journal);
+    let path = Path::new("other.ropewalk-draft");
+    let error = Journal::open_on(disk.clone(), path, Config::default(), |_| Ok(())).err().expect("refused");
+    assert_eq!((error.code(), disk.files()), (Code::JournalError, 1), "{}", error.report());
+}
+
+#[test]
+fn a_panic_with_the_writer_ends_the_journal_and_nobody_waits_for_ever() {
+    let panic = || panic!("in a sync");
+    for is_compacting in [false, true] {
+        let disk = SimulatedDisk::new(10);
+        let (journal, ..) = open(&disk, Config::default()).expect("it opens");
+        disk.at_next_sync(panic);
+        let error = match is_compacting {
+            false => journal.append(b"x").expect_err("panicked"),
+            true => journal.compact(0, [b"x"]).expect_err("panicked"),
+        };
+        assert_eq!(error.code(), Code::JournalFailed, "{}", error.report());
+        assert_eq!(journal.append(b"y").expect_err("failed").code(), Code::JournalFailed);
+        assert_eq!(journal.close().expect_err("failed").code(), Code::JournalFailed);
+        let again = Journal::open_on(disk, Path::new(PATH), Config::default(), |_| Ok(()));
+        assert!(again.is_ok(), "it was let go");
+    }
+}
+
+#[test]
+fn times_that_the_clock_has_no_room_for_are_an_hour() {
+    for durability in
+        [Durability::Group(std::time::Duration::MAX), Durability::Interval(std::time::Duration::MAX)]
+    {
+        let disk = SimulatedDisk::new(11);
+        let (journal, ..) = open(&disk, Config { durability, ..Config::default() }).expect("it opens");
+        // Company enough: a batch of 64 is not waited for.
+        let payloads = [&[0; 9][..]; 64];
+        assert_eq!(journal.append_all(payloads).expect("appended"), 64);
+        journal.close().expect("closed");
+    }
+}

@@ -127,23 +127,84 @@ fn files_that_are_no_journals_are_left_as_they_are() {
     }
 }
 
+/// What the file holds after a program that opens it, appends such records, and dies; and where its records end.
+fn killed(seed: u64, bytes: &[u8], payloads: &[&[u8]]) -> (Vec<u8>, usize) {
+    let disk = SimulatedDisk::new(seed);
+    disk.put(Path::new(PATH), bytes);
+    let (journal, _) =
+        Journal::open_on(disk.clone(), Path::new(PATH), Config::default(), |_| Ok(())).expect("it opens");
+    journal.append_all(payloads.iter().copied()).expect("appended");
+    let end = usize::try_from(journal.size().expect("open")).expect("small");
+    std::mem::forget(journal);
+    (disk.content(Path::new(PATH)), end)
+}
+
 /// What is left of records that were lost is no part of the journal, though it fits the place, the number and the file,
 /// and the record before it is the same again.
 #[test]
 fn records_do_not_follow_those_that_were_written_again() {
     let (bytes, ends) = written(false);
-    let at = |index: usize| usize::try_from(ends[index]).expect("small");
-    let disk = SimulatedDisk::new(10);
-    disk.put(Path::new(PATH), &bytes[..at(4)]);
+    let four = &bytes[..usize::try_from(ends[4]).expect("small")];
+    // The opening leaves a mark, behind which both lives write.
+    let (bytes, end) = killed(11, four, &[&[0xee; 4], &[0xee; 5]]);
+    let (at, mark) = (end - 40, end - 80);
+    let (again, its_end) = killed(12, &bytes[..mark], &[&[0xee; 4]]);
+    assert_eq!((its_end, mark), (at, four.len() + 32), "a second opening leaves no second mark");
+    assert_eq!(
+        again[mark + 8..mark + 28],
+        bytes[mark + 8..mark + 28],
+        "the same number, behind the same record"
+    );
+    let again = [&again[..at], &bytes[at..end]].concat();
+    let dropped = Dropped { offset: at as u64, bytes: dropped_bytes(&again, at) };
+    assert_eq!(read(&again), Ok((5, Some(dropped))));
+}
+
+/// Damages every byte up to an end, and says where that was not noticed.
+fn unnoticed(bytes: &[u8], end: usize) -> Vec<usize> {
+    let is_refused = |at: &usize| {
+        let mut damaged = bytes.to_vec();
+        damaged[*at] ^= 0x41;
+        let disk = SimulatedDisk::new(10);
+        disk.put(Path::new(PATH), &damaged);
+        Journal::open_on(disk, Path::new(PATH), Config::default(), |_| Ok(())).is_err()
+    };
+    (0..end).filter(|at| !is_refused(at)).collect()
+}
+
+/// One batch, of which no record says that another one was on the disk.
+#[test]
+fn records_that_were_recovered_are_proved_from_then_on() {
+    let payloads: [&[u8]; 5] = [&[0xee; 8]; 5];
+    let (bytes, end) = killed(13, &[], &payloads);
+    let first = end - 5 * 40;
+    assert_eq!(unnoticed(&bytes, end), (first..end).collect::<Vec<_>>(), "as if they were on their way");
+    let (opened, its_end) = killed(14, &bytes, &[]);
+    assert_eq!(its_end, end + 32);
+    assert_eq!(unnoticed(&opened, end), []);
+    assert_eq!(
+        unnoticed(&opened, its_end),
+        (end..its_end).collect::<Vec<_>>(),
+        "the mark proves itself by nothing"
+    );
+    let (again, same_end) = killed(15, &opened, &[]);
+    assert_eq!((same_end, &again[..end]), (its_end, &opened[..end]), "one mark is enough");
+}
+
+#[test]
+fn a_compacted_file_is_proved_at_once() {
+    let disk = SimulatedDisk::new(16);
     let (journal, _) =
         Journal::open_on(disk.clone(), Path::new(PATH), Config::default(), |_| Ok(())).expect("it opens");
-    assert_eq!(journal.append(&[0xee; 4]).expect("appended"), 5);
+    journal.append_all([&[1; 8][..]; 6]).expect("appended");
+    journal.compact(4, [[2; 8]; 3]).expect("compacted");
+    let size = usize::try_from(journal.size().expect("open")).expect("small");
     std::mem::forget(journal);
-    let mut again = disk.content(Path::new(PATH))[..at(5)].to_vec();
-    let of = |bytes: &[u8]| bytes[at(4) + 8..at(4) + 28].to_vec();
-    assert_eq!(of(&again)[..8], of(&bytes)[..8], "the same number");
-    again.extend_from_slice(&bytes[at(5)..at(6)]);
-    assert_eq!(read(&again), Ok((5, Some(Dropped { offset: ends[5], bytes: dropped_bytes(&again, at(5)) }))));
+    let bytes = disk.content(Path::new(PATH));
+    assert_eq!((bytes.len(), size), (64 + (3 + 2) * 40 + 32, bytes.len()));
+    assert_eq!(unnoticed(&bytes, size - 32), []);
+    let (later, end) = killed(17, &bytes, &[b"more"]);
+    assert_eq!(unnoticed(&later, end - 40), [], "it goes on behind the mark");
 }
 
 fn dropped_bytes(bytes: &[u8], end: usize) -> u64 {

@@ -255,7 +255,7 @@ fn a_worker_that_is_due_for_its_tasks_is_replaced_when_its_age_or_the_program_as
     scene.die(worker, 0);
     assert_eq!((recycled(&scene, Cause::MaxAge), statistics(&scene).ready), (1, 1));
 
-    let (mut scene, worker, _other) = nearly_spent(Life::default());
+    let (scene, worker, _other) = nearly_spent(Life::default());
     assert_eq!(scene.engine.recycle(Which::Process(worker.pid())), 1);
     scene.tick();
     assert!(is_leaving(&scene, &worker));
