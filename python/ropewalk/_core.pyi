@@ -148,6 +148,15 @@ class PoolBase:
             float | None, int | Retry, int, bool, float | None, str | None, int, int, int | None, float | None
         ],
     ) -> Future[_T] | None: ...
+    def _submit_in_room(
+        self,
+        fn: Callable[..., _T],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any] | None,
+        settings: tuple[
+            float | None, int | Retry, int, bool, float | None, str | None, int, int, int | None, float | None
+        ],
+    ) -> Future[_T] | None: ...
     def _submit_nowait(
         self,
         fn: Callable[..., _T],

@@ -1,8 +1,8 @@
 """The extension module of the journal."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Self, final
+from typing import Any, Self, final
 
 from _typeshed import ReadableBuffer
 
@@ -43,3 +43,25 @@ class RecordReader:
     def __new__(cls, path: str) -> Self: ...
     def read(self, most: int) -> list[tuple[int, bool, bytes]]:
         """The next records: about so many bytes of them."""
+
+@final
+class CallLog:
+    """The results of finished calls in a journal, by the digests of the calls."""
+
+    def __new__(cls, path: str) -> Self: ...
+    def begin(
+        self, function: bytes, arguments: object, parts: Callable[[Any], object]
+    ) -> tuple[bytes, bytes | None]:
+        """Begins a call: its key, and the pickle of its result if it has finished before."""
+    def finish(self, key: bytes, result: ReadableBuffer) -> int:
+        """Records the result of a call. The end of the process costs nothing from then on; see `sync`."""
+    def sync(self) -> int:
+        """Waits until every result that was recorded is on the disk; gives the number of the last one."""
+    def close(self) -> None:
+        """Waits until everything is on the disk, and lets the file go."""
+    @property
+    def known(self) -> int:
+        """How many finished calls the journal had when it was opened."""
+
+def digest(value: object, parts: Callable[[Any], object]) -> bytes:
+    """The name of a value that another process gives to an equal one; `parts` makes plain values of the others."""

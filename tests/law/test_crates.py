@@ -31,6 +31,7 @@ SYNC_CRATES = {"loom", "parking_lot", "spin", "crossbeam-utils", "event-listener
 #: threads or lock by itself: say which crate needs it, and look at what it does.
 EXTERNAL = {
     "bytes": {"messaging", "os", "shm"},
+    "blake3": {"py-journal"},
     "crc32c": {"journal"},
     "crossbeam-deque": {"executor"},
     "foldhash": {"bus"},

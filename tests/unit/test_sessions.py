@@ -6,6 +6,7 @@ import asyncio
 import gc
 import threading
 from collections.abc import AsyncIterator, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -472,3 +473,86 @@ def test_a_thread_pool_keeps_the_states_of_dropped_views(make_pool: Any) -> None
     kept = pool.session("kept", list)
     assert kept.submit(lambda: ropewalk.current_session().state).result(30) == ["here"]
     assert kept.generation == 1
+
+
+def _make_by_lambda(pool: Any, value: object, init: Any = None) -> Any:
+    return pool.session("lambda", lambda: [value, init])
+
+
+def _make_by_partial(pool: Any, value: object) -> Any:
+    return pool.session("partial", partial(Model, value))
+
+
+def test_an_init_that_is_written_once_is_the_same_each_time(processes: Any, tmp_path: Path) -> None:
+    first = _make_by_lambda(processes, "x")
+    assert _make_by_lambda(processes, "x")._opened is first._opened
+    with pytest.raises(ValueError, match="with init="):
+        _make_by_lambda(processes, "y")
+    with pytest.raises(ValueError, match="with init="):
+        _make_by_lambda(processes, "x", lambda: 3)
+    first = _make_by_partial(processes, tmp_path)
+    assert _make_by_partial(processes, tmp_path)._opened is first._opened
+    with pytest.raises(ValueError, match="with init="):
+        _make_by_partial(processes, tmp_path / "other")
+
+
+def _cell(number: int, text: str, names: dict[str, Any]) -> Any:
+    exec(compile("\n" * number + text, f"<cell {number}>", "exec"), names)
+    return names["init"]
+
+
+CELL = """
+def init(path="m", *, size=2):
+    if path in {"a", "b", "m"}:
+        return [one + 1 for one in range(size)]
+"""
+
+
+def test_a_cell_of_a_notebook_may_run_again_but_not_changed(processes: Any) -> None:
+    names: dict[str, Any] = {"__name__": "__main__"}
+    first = processes.session("cell", _cell(1, CELL, names))
+    assert processes.session("cell", _cell(2, CELL, names))._opened is first._opened
+    for old, new in (
+        ("+ 1", "+ 2"),
+        ("+ 1", "+ 1.0"),
+        ("range", "iter"),
+        ("size=2", "size=3"),
+        ('"m"', '"n"'),
+    ):
+        hint = r"Define it once, or call pool\.session\('cell'\) without it, or close\(\) the session first"
+        with pytest.raises(ValueError, match=hint):
+            processes.session("cell", _cell(3, CELL.replace(old, new), names))
+
+
+def _recursive(depth: Any) -> Any:
+    def init() -> object:
+        return init if depth else None
+
+    return init
+
+
+class Uncomparable:
+    """What cannot be compared."""
+
+    def __eq__(self, other: object) -> bool:
+        raise RuntimeError("not comparable")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+def test_an_init_that_refers_to_itself_or_to_what_cannot_be_compared(processes: Any) -> None:
+    first = processes.session("itself", _recursive(1))
+    assert processes.session("itself", _recursive(1))._opened is first._opened
+    with pytest.raises(ValueError, match="with init="):
+        processes.session("itself", _recursive(2))
+    processes.session("uncomparable", _recursive(Uncomparable()))
+    with pytest.raises(ValueError, match="with init="):
+        processes.session("uncomparable", _recursive(Uncomparable()))
+
+
+def test_a_closed_pool_opens_no_session(pool: Any) -> None:
+    pool.session("known", None)
+    pool.shutdown()
+    for arguments in (("known",), ("known", None), ("new", dict)):
+        with pytest.raises(ropewalk.PoolClosed):
+            pool.session(*arguments)

@@ -1,3 +1,3 @@
 """The journal beside a bare log with `fdatasync`, SQLite with a write-ahead log, and LMDB."""
 
-TABLES = ("append", "resume")
+TABLES = ("append", "resume", "map")

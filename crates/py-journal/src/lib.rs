@@ -1,6 +1,9 @@
-//! `ropewalk._journal`: the journal of `crates/journal`, with Python's types.
+//! `ropewalk._journal`: the journal of `crates/journal`, with Python's types, and the finished calls in one.
 //!
 //! Nothing here holds a Python object beyond a call. Every call that may wait for the disk lets the interpreter go.
+
+mod calls;
+mod digests;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +16,7 @@ use ropewalk_base::{Code, Error};
 use ropewalk_capi::errors;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
-use ropewalk_journal::{Config, Durability, Journal, Reader, Ticket};
+use ropewalk_journal::{Config, Durability, Journal, LONGEST_WAIT, Reader, Ticket};
 use ropewalk_sync::Mutex;
 
 /// Fills the module.
@@ -26,7 +29,15 @@ pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
         c"ropewalk._journal cannot be loaded in a subinterpreter: write the journal in the main interpreter";
     check_main_interpreter(instead).map_err(|Raised| PyErr::fetch(m.py()))?;
     m.add_class::<JournalBase>()?;
-    m.add_class::<RecordReader>()
+    m.add_class::<RecordReader>()?;
+    m.add_class::<calls::CallLog>()?;
+    m.add_function(wrap_pyfunction!(digest, m)?)
+}
+
+/// The name of a value that another process gives to an equal one; `parts` makes plain values of those of other types.
+#[pyfunction]
+fn digest<'py>(value: &Bound<'py, PyAny>, parts: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
+    Ok(PyBytes::new(value.py(), &digests::of(value, None, parts)?))
 }
 
 /// The exception for an error of the crates below.
@@ -82,8 +93,10 @@ impl JournalBase {
         seconds: f64,
         max_bytes: Option<u64>,
     ) -> PyResult<Self> {
-        let time = Duration::try_from_secs_f64(seconds).map_err(|_| {
-            PyValueError::new_err(format!("seconds must be 0 or more and finite, not {seconds}"))
+        let time = Duration::try_from_secs_f64(seconds).ok().filter(|time| *time <= LONGEST_WAIT);
+        let time = time.ok_or_else(|| {
+            let most = LONGEST_WAIT.as_secs();
+            PyValueError::new_err(format!("seconds must be 0 or more and at most {most}, not {seconds:?}"))
         })?;
         let durability = match sync {
             "always" => Durability::Always,

@@ -27,11 +27,12 @@ _GROWTH = 8
 
 @dataclass(slots=True)
 class Item:
-    """An input that is being processed; `attempt` counts from 1."""
+    """An input that is being processed; `attempt` counts from 1, `key` is its name in a journal."""
 
     index: int
     value: Any
     attempt: int = 1
+    key: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,7 +169,7 @@ class Dispatch:
         item = chunk.items[chunk.taken]
         chunk.taken += 1
         if item.attempt <= self._runner.retries and not isinstance(error, ropewalk.TaskTimeout):
-            self.again.append(Item(item.index, item.value, item.attempt + 1))
+            self.again.append(Item(item.index, item.value, item.attempt + 1, item.key))
             return
         failure = describe_lost(error, f"{self._runner.place.name}({shortened(item.value)})")
         record = chunk.future.task if chunk.future is not None else None

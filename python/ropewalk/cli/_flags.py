@@ -51,6 +51,10 @@ results
   file, and tries the failed ones again. It recognises an input by its value; an input that is given twice is run
   twice. It rewrites no line: an input that failed and then succeeded has two lines, and the later one counts.
 
+  --journal FILE keeps the results in a file of their own, whatever becomes of the output: the same command, given
+  again after a crash or a power cut, writes the lines of all inputs and runs those that were not done. The line of an
+  input that an earlier run has done is the one that was written then.
+
 stopping
   --fail-fast and --max-failures stop as the first Ctrl-C does, with exit status 1.
   After the first Ctrl-C the command starts no more inputs, waits for those that run, and prints the summary. A
@@ -195,6 +199,12 @@ MAP_FLAGS: tuple[Flag, ...] = (
     ),
     Flag(("--resume",), "results", "go on with --out: skip the inputs that are done in it.", _SWITCH),
     Flag(
+        ("--journal",),
+        "results",
+        "record each result in FILE; inputs that it has from an earlier run do not run again.",
+        {"metavar": "FILE"},
+    ),
+    Flag(
         ("--overwrite",),
         "results",
         "empty --out first. Without this flag, a file that is not empty is an error.",
@@ -295,6 +305,7 @@ class MapOptions:
     format: Format
     ordered: bool
     resume: bool
+    journal: str | None
     overwrite: bool
     repr: bool
     print: bool

@@ -33,6 +33,7 @@ from ropewalk.cli._errors import (
     OutputClosed,
 )
 from ropewalk.cli._flags import MapOptions
+from ropewalk.cli._journal import Finished
 from ropewalk.cli._output import Earlier, ResultFile, StandardOutput
 from ropewalk.cli._progress import Progress, make_progress
 from ropewalk.cli._record import Writer
@@ -80,6 +81,7 @@ def run_map(options: MapOptions) -> Outcome:
     place = find_target(options.target)
     outputs: list[_Output] = []
     pool: ropewalk.Pool | None = None
+    finished: Finished | None = None
     try:
         header = Writer(options.format, place.name, or_repr=options.repr).header
         if options.print:
@@ -89,6 +91,8 @@ def run_map(options: MapOptions) -> Outcome:
         # The zygote imports the function's module meanwhile.
         inputs = open_inputs(options)
         pool = _checked(pool, options, place)
+        if options.journal is not None:
+            finished = Finished(options.journal, place.name, options)
         earlier: Earlier | None = None
         if options.out is not None:
             file = ResultFile(
@@ -104,7 +108,7 @@ def run_map(options: MapOptions) -> Outcome:
             _check_same_inputs(options.out, earlier, inputs)
         if options.print and header:
             outputs[0].write([header])
-        return _Run(options, place, pool, inputs, outputs, earlier).go()
+        return _Run(options, place, pool, inputs, outputs, earlier, finished).go()
     except OutputClosed:
         return Outcome(PIPE_CLOSED)
     finally:
@@ -112,6 +116,8 @@ def run_map(options: MapOptions) -> Outcome:
             pool.shutdown(wait=False, cancel_futures=True)
         for output in outputs:
             output.close()
+        if finished is not None:
+            finished.close()
 
 
 def _check_same_inputs(path: str, earlier: Earlier, inputs: Inputs) -> None:
@@ -180,11 +186,13 @@ class _Run:
         inputs: Inputs,
         outputs: list[_Output],
         earlier: Earlier | None,
+        finished: Finished | None,
     ) -> None:
         self._options = options
         self._pool = pool
         self._outputs = outputs
         self._earlier = earlier
+        self._finished = finished
         self._total = inputs.total
         self._events: queue.SimpleQueue[Chunk | None] = queue.SimpleQueue()
         self._feed = Feed(inputs, lambda: self._events.put(None))
@@ -319,7 +327,14 @@ class _Run:
                 if self._options.ordered:
                     self._early[index] = None
                 continue
-            items.append(Item(index, value))
+            item = Item(index, value)
+            if self._finished is not None:
+                item.key, line = self._finished.look(value)
+                if line is not None:
+                    self._tally.skipped += 1
+                    self._give([(item, line)])
+                    continue
+            items.append(item)
         if items:
             self._dispatch.hand_over(items)
         return bool(items)
@@ -333,11 +348,9 @@ class _Run:
 
     def _take(self, ended: list[Ended]) -> None:
         tally = self._tally
-        if self._options.ordered:
-            self._early.update((one.item.index, one.line) for one in ended)
-            self._write(self._in_turn())
-        else:
-            self._write(one.line for one in ended)
+        if self._finished is not None:
+            self._finished.keep(ended)
+        self._give((one.item, one.line) for one in ended)
         for one in ended:
             if one.failure is None:
                 tally.add_done(one.seconds or 0.0)
@@ -345,6 +358,14 @@ class _Run:
                 tally.add_failed(one.item.value, one.failure, one.seconds)
         most = self._options.max_failures
         self._enough = self._enough or (most is not None and tally.failed >= most)
+
+    def _give(self, lines: Iterable[tuple[Item, bytes]]) -> None:
+        """Writes lines, with --ordered in their turn."""
+        if self._options.ordered:
+            self._early.update((item.index, line) for item, line in lines)
+            self._write(self._in_turn())
+        else:
+            self._write(line for _, line in lines)
 
     def _in_turn(self) -> Generator[bytes, None, None]:
         while self._turn in self._early:

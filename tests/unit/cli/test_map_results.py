@@ -222,3 +222,43 @@ def test_many_quick_inputs_keep_their_records(run: Run, folder: Path) -> None:
         (n, n, n) for n in range(20_000)
     ]
     assert all(line["seconds"] >= 0 and line["attempt"] == 1 and line["worker"] > 0 for line in lines)
+
+
+@pytest.mark.parametrize("flags", [(), ("--ordered",), ("--format", "csv")])
+def test_a_journal_writes_all_lines_and_runs_what_is_left(
+    run: Run, folder: Path, flags: tuple[str, ...]
+) -> None:
+    def lines(*inputs: str) -> list[str]:
+        ran = run("map", f"{FILE}:double", *inputs, "--journal", "run.wal", *flags)
+        assert ran.returncode == (1 if "x" in inputs else 0), ran.stderr
+        skipped.append("skipped, done earlier" in ran.stderr)
+        return ran.stdout.splitlines()
+
+    skipped: list[bool] = []
+    first = lines("1", "2", "x")
+    again = lines("1", "2", "x", "3")
+    assert skipped == [False, True]
+    done = [line for line in first if '"x"' not in line and ",x," not in line]
+    assert set(done) <= set(again)
+    assert len(again) == len(first) + 1
+    assert sorted(lines("1", "2", "3")) == sorted(
+        line for line in again if '"x"' not in line and ",x," not in line
+    )
+    # Lines of another form are other results.
+    other = run("map", f"{FILE}:double", "1", "--journal", "run.wal", *flags, "--repr")
+    assert "skipped" not in other.stderr
+
+
+def test_a_journal_that_is_none(run: Run, folder: Path) -> None:
+    (folder / "text").write_text("hello")
+    for path in ("text", "no/such/folder"):
+        ran = run("map", f"{FILE}:double", "1", "--journal", path)
+        assert ran.returncode == 2
+        assert f"--journal '{path}'" in ran.stderr
+        assert "Traceback" not in ran.stderr
+
+
+def test_what_was_run_again_is_in_the_journal(run: Run) -> None:
+    command = ("map", f"{FILE}:die_once", "a", "--retries", "1", "--journal", "run.wal")
+    assert run(*command).returncode == 0
+    assert "1 skipped, done earlier" in run(*command).stderr

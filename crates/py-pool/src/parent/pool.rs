@@ -477,6 +477,24 @@ impl PoolBase {
         Ok(try_submit_with(self.inner()?, r#fn, args, kwargs, options(settings)?)?.ok())
     }
 
+    /// As `_try_submit`, but no task is dropped for this one.
+    fn _submit_in_room<'py>(
+        &self,
+        r#fn: &Bound<'py, PyAny>,
+        args: &Bound<'py, PyTuple>,
+        kwargs: Option<&Bound<'py, PyDict>>,
+        settings: TaskSettings,
+    ) -> PyResult<Option<Bound<'py, PyAny>>> {
+        let Chosen { options, on } = options(settings)?;
+        let inner = self.inner()?;
+        let placed = placing::place(inner, r#fn, Some((args, kwargs)), &options)?;
+        let inner = placed.as_ref().unwrap_or(inner);
+        let submit = |py: Python<'_>, call| {
+            Ok(inner.offer_in_room(py, call, 0, options)?.map_err(|refused| refused.1))
+        };
+        Ok(submit_by(inner, r#fn, args, kwargs, on.as_ref(), submit)?.ok())
+    }
+
     /// As `_try_submit`, but a full queue is an error.
     fn _submit_nowait<'py>(
         &self,

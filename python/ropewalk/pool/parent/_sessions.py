@@ -6,8 +6,9 @@ import threading
 import weakref
 from collections.abc import Callable, Hashable, Iterable, Mapping
 from functools import partial
-from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, Self, TypeVar
+from operator import attrgetter
+from types import CellType, CodeType, FunctionType, TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Never, ParamSpec, Self, TypeVar, cast
 
 from ropewalk._checked import checked_choice, checked_limit, refuse_unknown_argument
 from ropewalk._errors import SessionMissing, failed
@@ -18,7 +19,6 @@ from ropewalk.pool.wire._sessions import LocalSession
 if TYPE_CHECKING:
     from ropewalk import _core
     from ropewalk.pool.parent._future import Future
-    from ropewalk.pool.parent._map import MapIterator
     from ropewalk.pool.parent._pool import Pool
     from ropewalk.pool.parent._stream import Stream
 
@@ -115,11 +115,18 @@ class Opened:
         """
         ours = {"init": self.init, "args": self.args, "mode": self.mode, "ttl": self.ttl}
         for name, value in asked.items():
-            if not isinstance(value, Unset) and not _is_same(ours[name], value):
-                raise ValueError(
-                    f"the pool has a session {self.key!r} with {name}={ours[name]!r}, and it is asked for with "
-                    f"{name}={value!r}. Give equal settings for equal keys, or close() the session first."
-                )
+            if isinstance(value, Unset):
+                continue
+            same = _makes_the_same(ours[name], value) if name == "init" else _is_same(ours[name], value)
+            if same:
+                continue
+            hint = "Give equal settings for equal keys, or close() the session first."
+            if name == "init":
+                hint = f"Define it once, or call pool.session({self.key!r}) without it, or close() the session first."
+            raise ValueError(
+                f"the pool has a session {self.key!r} with {name}={ours[name]!r}, and it is asked for with "
+                f"{name}={value!r}. {hint}"
+            )
 
 
 def _is_same(one: object, other: object) -> bool:
@@ -128,6 +135,73 @@ def _is_same(one: object, other: object) -> bool:
     try:
         return bool(one == other)
     except Exception:  # Arrays have no truth value, for instance.
+        return False
+
+
+def _makes_the_same(one: object, other: object, compared: frozenset[tuple[int, int]] = frozenset()) -> bool:
+    """Whether two callables are the same by what they are made of.
+
+    A lambda, a partial, or a function of a notebook's cell is another object each time that its line runs.
+
+    Args:
+        one: a callable.
+        other: another one.
+        compared: the ids of the pairs whose comparison needs this one; a function may refer to itself.
+    """
+    pair = id(one), id(other)
+    if pair in compared or _is_same(one, other):
+        return True
+    if type(one) is partial and type(other) is partial:
+        return (
+            _makes_the_same(one.func, other.func, compared | {pair})
+            and _is_same(one.args, other.args)
+            and _is_same(one.keywords, other.keywords)
+        )
+    if not isinstance(one, FunctionType) or not isinstance(other, FunctionType):
+        return False
+    return (
+        (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
+        and one.__globals__ is other.__globals__
+        and _is_same_code(one.__code__, other.__code__)
+        and _is_same(one.__defaults__, other.__defaults__)
+        and _is_same(one.__kwdefaults__, other.__kwdefaults__)
+        and all(
+            _is_same_cell(ours, theirs, compared | {pair})
+            for ours, theirs in zip(one.__closure__ or (), other.__closure__ or (), strict=True)
+        )
+    )
+
+
+#: What makes a code object do what it does: not its file and its lines, which differ between two runs of one cell.
+_OF_CODE = attrgetter(
+    *("co_code", "co_exceptiontable", "co_flags", "co_names", "co_varnames", "co_freevars"),
+    *("co_argcount", "co_posonlyargcount", "co_kwonlyargcount"),
+)
+
+
+def _is_same_code(one: CodeType, other: CodeType) -> bool:
+    return bool(_OF_CODE(one) == _OF_CODE(other)) and _is_same_constant(one.co_consts, other.co_consts)
+
+
+def _is_same_constant(one: object, other: object) -> bool:
+    if isinstance(one, CodeType) and isinstance(other, CodeType):
+        return _is_same_code(one, other)
+    if type(one) is not type(other):  # 1, 1.0 and True are equal.
+        return False
+    if isinstance(one, tuple):
+        pair = cast("tuple[tuple[object, ...], tuple[object, ...]]", (one, other))
+        return len(pair[0]) == len(pair[1]) and all(map(_is_same_constant, *pair))
+    if isinstance(one, frozenset):
+        sets = cast("tuple[frozenset[object], frozenset[object]]", (one, other))
+        return sorted(map(repr, sets[0])) == sorted(map(repr, sets[1]))
+    # 0.0 and -0.0 are equal, too.
+    return one == other and repr(one) == repr(other)
+
+
+def _is_same_cell(one: CellType, other: CellType, compared: frozenset[tuple[int, int]]) -> bool:
+    try:
+        return one is other or _makes_the_same(one.cell_contents, other.cell_contents, compared)
+    except ValueError:  # A cell may be empty.
         return False
 
 
@@ -162,6 +236,9 @@ class SessionTable:
         limit = ttl if isinstance(ttl, Unset) else checked_limit("ttl", ttl)
         if isinstance(limit, float) and not pool._engine.encodes:
             raise ValueError("ttl needs worker processes: the threads of a pool share a session's state")
+        if pool._engine.closed:
+            # It raises the error of a submission.
+            pool._submit_plainly(object)
         opened = self._known.get(key)
         if isinstance(init, Unset):
             if opened is None:
@@ -332,19 +409,8 @@ class _LocalSessionView(Session):
             return await super().stream_async(fn, *args, **kwargs)
         return await super().stream_async(partial(local.stream, fn), *args, **kwargs)
 
-    def _map(
-        self,
-        fn: Callable[..., Any],
-        iterables: tuple[Iterable[Any], ...],
-        ordered: bool,
-        timeout: float | None,
-        chunksize: int | None,
-        buffersize: int | None,
-        results: bool,
-        progress: bool,
-    ) -> MapIterator[Any]:
-        within = self._within(fn) if callable(fn) else fn
-        return super()._map(within, iterables, ordered, timeout, chunksize, buffersize, results, progress)
+    def _runs(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        return self._within(fn)
 
 
 def _view_of(pool: Pool, opened: Opened, settings: TaskSettings) -> Session:

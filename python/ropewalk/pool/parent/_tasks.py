@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import concurrent.futures
 import operator
+import os
 import sys
 import weakref
 from collections.abc import AsyncIterable, Callable, Iterable, Iterator
@@ -12,6 +13,7 @@ from typing import (
     TYPE_CHECKING,
     Any,
     Literal,
+    NamedTuple,
     Never,
     ParamSpec,
     Self,
@@ -51,7 +53,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 
-_MAP_ARGUMENTS = ("timeout", "chunksize", "buffersize", "results", "progress")
+_MAP_ARGUMENTS = ("timeout", "chunksize", "buffersize", "results", "progress", "journal")
 
 
 def _known_length(iterables: tuple[Iterable[Any], ...]) -> int | None:
@@ -62,6 +64,18 @@ def _known_length(iterables: tuple[Iterable[Any], ...]) -> int | None:
         return None
 
 
+class MapRequest(NamedTuple):
+    """The arguments of `map` that are not the function and the iterables, as they were given."""
+
+    ordered: bool
+    timeout: float | None
+    chunksize: int | None
+    buffersize: int | None
+    results: bool
+    progress: bool
+    journal: str | os.PathLike[str] | None
+
+
 class MapSettings(TypedDict, total=False):
     """The settings of `map` and `map_unordered` that do not change the type of the results."""
 
@@ -69,6 +83,20 @@ class MapSettings(TypedDict, total=False):
     chunksize: int | None
     buffersize: int | None
     progress: bool
+    journal: str | os.PathLike[str] | None
+
+
+def _path_of(journal: str | bytes | os.PathLike[str]) -> str:
+    """Returns the path of a map's journal, without symbolic links.
+
+    Raises:
+        TypeError: it is no path.
+    """
+    try:
+        path = os.fspath(journal)
+    except TypeError:
+        raise TypeError(f"journal must be the path of a file or None, not {journal!r}") from None
+    return os.path.realpath(os.fsdecode(path))
 
 
 def _typed_as(_like: F) -> Callable[[Callable[..., Any]], F]:
@@ -165,6 +193,7 @@ class TaskMethods(concurrent.futures.Executor):
         buffersize: int | None = None,
         results: bool = False,
         progress: bool = False,
+        journal: str | os.PathLike[str] | None = None,
         **unknown: Never,
     ) -> MapIterator[Any]:
         """Runs `fn` on each input, and returns an iterator over the results in order, for ``for`` and ``async for``.
@@ -185,14 +214,20 @@ class TaskMethods(concurrent.futures.Executor):
                 and not yet reported come as `Err`; with a `chunksize` of yours, all inputs of the chunk.
                 ``chunksize=1`` confines the loss to one input, and `retries` run them again.
             progress: draw a progress bar, if standard error is a terminal or in a notebook.
+            journal: the path of a file in which each result is recorded. Inputs whose results it has from an earlier
+                run do not run again, whatever has ended that run: their results come from the file. An input is known
+                by the function's name and its own value. Inputs that failed run again. Results must be picklable; each
+                input is a task of its own.
 
         Raises:
             TypeError, ValueError: an argument is invalid.
             PoolClosed: the pool was shut down.
+            JournalError: the journal cannot be opened, or a result cannot be recorded; see `Journal`.
         """
         if unknown:
             refuse_unknown(_MAP_ARGUMENTS, unknown, "map")
-        return self._map(fn, iterables, True, timeout, chunksize, buffersize, results, progress)
+        request = MapRequest(True, timeout, chunksize, buffersize, results, progress, journal)
+        return self._map(fn, iterables, request)
 
     @_typed_as(map)
     def map_unordered(
@@ -204,12 +239,14 @@ class TaskMethods(concurrent.futures.Executor):
         buffersize: int | None = None,
         results: bool = False,
         progress: bool = False,
+        journal: str | os.PathLike[str] | None = None,
         **unknown: Never,
     ) -> MapIterator[Any]:
         """Runs `fn` on each input as `map` does, and returns an iterator over the results in order of completion."""
         if unknown:
             refuse_unknown(_MAP_ARGUMENTS, unknown, "map_unordered")
-        return self._map(fn, iterables, False, timeout, chunksize, buffersize, results, progress)
+        request = MapRequest(False, timeout, chunksize, buffersize, results, progress, journal)
+        return self._map(fn, iterables, request)
 
     def submit_nowait(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> Future[T]:
         """Submits a call as `submit` does, but never waits.
@@ -374,19 +411,16 @@ class TaskMethods(concurrent.futures.Executor):
             pool._watch.start()
         return PoolOptions(pool, changed)
 
+    def _runs(self, fn: Callable[..., Any]) -> Callable[..., Any]:
+        """Returns what the tasks of a map call for this function."""
+        return fn
+
     def _map(
-        self,
-        fn: Callable[..., Any],
-        iterables: tuple[Iterable[Any], ...],
-        ordered: bool,
-        timeout: float | None,
-        chunksize: int | None,
-        buffersize: int | None,
-        results: bool,
-        progress: bool,
+        self, fn: Callable[..., Any], iterables: tuple[Iterable[Any], ...], request: MapRequest
     ) -> MapIterator[Any]:
         if not callable(fn):
             raise TypeError(f"map needs a callable, not {fn!r}")
+        chunksize, buffersize, journal = request.chunksize, request.buffersize, request.journal
         if chunksize is not None:
             chunksize = checked_count("chunksize", chunksize, 1)
         if buffersize is not None:
@@ -397,15 +431,16 @@ class TaskMethods(concurrent.futures.Executor):
             if buffersize < 1:
                 raise ValueError("buffersize must be None or > 0")
             buffersize = min(buffersize, sys.maxsize)
-        wait = checked_wait("timeout", timeout)
+        wait = checked_wait("timeout", request.timeout)
         pairs: tuple[type[Ok[Any]], type[Err[Any]]] | None = None
-        if checked_switch("results", results):
+        if checked_switch("results", request.results):
             from ropewalk.result import Err, Ok
 
             pairs = Ok, Err
-        kind = cast(
-            "type[MapIterator[Any]]", MapWithProgress if checked_switch("progress", progress) else MapIterator
-        )
+        progress = checked_switch("progress", request.progress)
+        path = None if journal is None else _path_of(journal)
+        if path is not None and chunksize is not None:
+            raise ValueError("chunksize is not for a map with a journal: each of its inputs is a task")
         pool, options = self._view()
         if pool._engine.closed:
             # It raises the error of a submission, before `map` reads an input.
@@ -416,7 +451,7 @@ class TaskMethods(concurrent.futures.Executor):
             # First, because the map's own `buffersize` is another than that of a stream.
             **options._asdict(),
             "star": len(iterables) != 1,
-            "ordered": ordered,
+            "ordered": request.ordered,
             "timeout": wait,
             "chunksize": chunksize,
             "buffersize": buffersize,
@@ -425,7 +460,14 @@ class TaskMethods(concurrent.futures.Executor):
             "lanes": pool._lanes,
             "results": pairs,
         }
-        made = kind(pool, fn, source, settings)
+        made: MapIterator[Any]
+        if path is None:
+            made = (MapWithProgress if progress else MapIterator)(pool, self._runs(fn), source, settings)
+        else:
+            # Its module is loaded with the first such map.
+            from ropewalk.pool.parent._journaled import journaled_map
+
+            made = journaled_map(pool, (fn, self._runs(fn)), source, path, settings, options, progress)
         # Without callbacks of weak references: an interrupt could be raised in such a callback, and be lost.
         pool._maps[:] = [known for known in pool._maps if known() is not None]
         pool._maps.append(weakref.ref(made))
@@ -507,19 +549,19 @@ class PoolOptions(TaskMethods):
     def shutdown(
         self, wait: bool = True, *, cancel_futures: bool = False, timeout: float | None = None
     ) -> None:
-        """Shuts the pool down, as `Pool.shutdown` does."""
+        """Shuts the whole pool down, as `Pool.shutdown` does: a view has no end of its own."""
         self._pool.shutdown(wait, cancel_futures=cancel_futures, timeout=timeout)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leaves the pool, as ``with`` over the pool itself does."""
+        """Leaves the whole pool, as ``with`` over the pool itself does; without a block the pool goes on."""
         self._pool.__exit__(kind, value, traceback)
 
     async def __aexit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        """Leaves the pool, as ``async with`` over the pool itself does."""
+        """Leaves the whole pool, as ``async with`` over the pool itself does; without a block the pool goes on."""
         await self._pool.__aexit__(kind, value, traceback)
 
     def __repr__(self) -> str:
