@@ -23,6 +23,7 @@ from typing import Any
 from uuid import UUID
 
 import pytest
+from tests.forking import in_a_child
 from tests.polling import until
 
 import ropewalk
@@ -141,6 +142,48 @@ def test_a_map_that_nobody_reads_runs_all_its_inputs(
     with make_pool(2, kind=kind) as pool:
         results = pool.map(double, range(300), journal=path)
         assert next(results) == 0
+    assert list(results) == [2 * n for n in range(1, 300)]
+    assert double.calls() == Counter(range(300))
+
+
+def test_an_unread_map_of_unknown_length_runs_all_its_inputs(
+    make_pool: Any, kind: str, path: Path, double: Noted
+) -> None:
+    with make_pool(2, kind=kind) as pool:
+        pool.map(double, iter(range(400)), journal=path)
+        gc.collect()
+    assert double.calls() == Counter(range(400))
+
+
+def test_inputs_that_read_their_own_map_are_refused(make_pool: Any, path: Path) -> None:
+    def inputs() -> Iterator[int]:
+        yield from range(200)
+        yield next(results)
+
+    results = make_pool(1, kind="thread").map(abs, inputs(), journal=path)
+    assert [next(results) for _ in range(200)] == list(range(200))
+    with pytest.raises(ValueError, match="by this very thread"):
+        next(results)
+
+
+def test_threads_share_a_map(make_pool: Any, kind: str, path: Path, double: Noted) -> None:
+    pool = make_pool(2, kind=kind)
+    for count in (200, 400):
+        found: list[int] = []
+        results = pool.map(double, range(count), journal=path)
+        threads = [threading.Thread(target=found.extend, args=(results,)) for _ in range(4)]
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join()
+        assert sorted(found) == [2 * n for n in range(count)]
+    assert double.calls() == Counter(range(400))
+
+
+def test_a_forked_child_leaves_the_map_to_its_parent(make_pool: Any, path: Path, double: Noted) -> None:
+    results = make_pool(2, kind="process").map(double, range(300), journal=path)
+    assert next(results) == 0
+    assert in_a_child(results.close) == 0
     assert list(results) == [2 * n for n in range(1, 300)]
     assert double.calls() == Counter(range(300))
 

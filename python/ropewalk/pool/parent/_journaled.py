@@ -95,28 +95,6 @@ class _Input:
             wake(self)
 
 
-class _Turn:
-    """The right to run a map's code: one thread has it at a time, and the others wait."""
-
-    def __init__(self) -> None:
-        self._lock = threading.Lock()
-        self._owner = 0
-
-    def is_mine(self) -> bool:
-        """Whether this thread has it, in the code of the inputs for instance."""
-        return self._owner == threading.get_ident()
-
-    def __enter__(self) -> None:
-        if self.is_mine():
-            raise ValueError("the map is being iterated by this very thread already")
-        self._lock.acquire()
-        self._owner = threading.get_ident()
-
-    def __exit__(self, *_: object) -> None:
-        self._owner = 0
-        self._lock.release()
-
-
 def _record(
     log: CallLog, arrivals: queue.SimpleQueue[_Input] | None, entry: _Input, future: Future[Any]
 ) -> None:
@@ -193,7 +171,9 @@ class JournaledMap(MapIterator[T]):
         self._queue_room: Future[None] | None = None
         self._is_begun = False
         self._is_deserted = False
-        self._turn = _Turn()
+        #: Held by the thread that runs the iterator's code. An `RLock`, because that knows its owner, and is taken
+        #: without a step of Python's in which Ctrl-C could leave it taken.
+        self._turn = threading.RLock()
         key = key_of_function(known_as)
         self._log = open_calls(path)
         self._function_key = key
@@ -202,7 +182,7 @@ class JournaledMap(MapIterator[T]):
         except BaseException:
             self._end(running=False)
             raise
-        if self._is_sized and not self._is_bounded:
+        if not self._is_bounded:
             # "Run all these", as in the standard library, if nobody takes a result: then the pool keeps the map.
             pool._unread.append(self)
 
@@ -280,6 +260,7 @@ class JournaledMap(MapIterator[T]):
             with suppress(IndexError):  # Another thread may be faster.
                 return cast("T", self._laid.popleft())
         self._is_deserted = False
+        self._refuse_own_code()
         with self._turn:
             self._mark_begun()
             try:
@@ -291,7 +272,7 @@ class JournaledMap(MapIterator[T]):
                 raise
 
     def _lay_out(self) -> None:
-        """Makes the results ready that earlier runs have recorded, as far as they are next, and looks ahead again."""
+        """Makes the results ready that earlier runs have recorded, as far as they are next."""
         pairs = self._pairs
         while self._line and isinstance(self._line[0], bytes):
             try:
@@ -300,7 +281,6 @@ class JournaledMap(MapIterator[T]):
                 break  # It is raised in its turn.
             self._line.popleft()
             self._laid.append(value if pairs is None else pairs[0](value))
-        self._fill(self._most)
 
     def _step(self) -> _Input | bytes | None:
         """Waits for the next input whose result can be taken, and takes it; `None` at the end."""
@@ -423,6 +403,8 @@ class JournaledMap(MapIterator[T]):
         self._line.clear()
         self._laid.clear()
         self._leave_pool()
+        if self._pool._is_forked():
+            return  # The tasks and the journal are the parent's.
         for future in futures:
             future.cancel(running=running)
         if self._queue_room is not None:
@@ -430,6 +412,14 @@ class JournaledMap(MapIterator[T]):
         if self._syncs is not None:
             self._syncs.shutdown(wait=False)
         log.close()
+
+    def _is_inside(self) -> bool:
+        """Whether this thread runs the iterator's code, and so that of the inputs."""
+        return bool(cast("Any", self._turn)._is_owned())
+
+    def _refuse_own_code(self) -> None:
+        if self._is_inside():
+            raise ValueError("the map is being iterated by this very thread already")
 
     def _mark_begun(self) -> None:
         if not self._is_begun:
@@ -441,13 +431,12 @@ class JournaledMap(MapIterator[T]):
 
     @_core.Finalizer
     def __del__(self) -> None:
-        if self._log is not None and not self._pool._is_forked():
-            self._end(running=False)
+        self._end(running=False)
 
     # --- what the pool, the bar and event loops ask -----------------------------------------------------------------
 
     def _submit_all(self) -> int | None:
-        if not self._is_bounded and (self._is_sized or not self._is_begun) and not self._turn.is_mine():
+        if not self._is_bounded and (self._is_sized or not self._is_begun) and not self._is_inside():
             with self._turn:
                 self._fill(inf)
                 while self._held is not None:
@@ -483,6 +472,7 @@ class JournaledMap(MapIterator[T]):
 
     def _pending(self) -> tuple[list[Any], float | None] | None:
         self._is_deserted = False
+        self._refuse_own_code()
         with self._turn:
             self._mark_begun()
             if self._laid:
