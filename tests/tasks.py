@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import time
+from collections import Counter
 from pathlib import Path
 from typing import Any
 
@@ -257,3 +258,20 @@ def write_line(number: int) -> None:
 
 def read_input() -> str:
     return sys.stdin.read()
+
+
+class Noted:
+    """A function that notes in a file what it was called with."""
+
+    def __init__(self, folder: Path) -> None:
+        self.file = folder / "calls"
+        self.file.touch()
+
+    def __call__(self, value: Any) -> Any:
+        with self.file.open("a") as file:
+            file.write(f"{value}\n")
+        return value * 2
+
+    def calls(self) -> Counter[int]:
+        """The inputs, and how often each was."""
+        return Counter(map(int, self.file.read_text().split()))

@@ -524,5 +524,5 @@ def test_many_records_leave_no_descriptor_and_little_memory(path: Path) -> None:
                 for _ in journal.read(path):
                     break
         opened.compact([b""])
-        assert len(os.listdir("/proc/self/fd")) == descriptors
+        assert len(os.listdir("/proc/self/fd")) <= descriptors
         assert resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before < 64 << 10

@@ -198,7 +198,7 @@ def test_the_age_of_the_oldest_waiting_task(make_pool: Callable[..., Any], gate:
 @pytest.mark.parametrize(
     ("given", "error", "text"),
     [
-        ({"client": 3}, TypeError, "client must be a name or None, not 3"),
+        ({"client": 3}, TypeError, "client must be a text or None, not 3"),
         ({"client": ""}, ValueError, "client must be a name of one character or more"),
         ({"client": "a", "share": 0}, ValueError, "share must be 1 or more, not 0"),
         ({"client": "a", "share": 1.5}, TypeError, "share must be a whole number, not 1.5"),

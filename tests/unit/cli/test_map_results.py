@@ -259,6 +259,8 @@ def test_a_journal_that_is_none(run: Run, folder: Path) -> None:
 
 
 def test_what_was_run_again_is_in_the_journal(run: Run) -> None:
-    command = ("map", f"{FILE}:die_once", "a", "--retries", "1", "--journal", "run.wal")
+    # In processes, because the function ends the one that it runs in.
+    workers = ("--kind", "process")
+    command = ("map", f"{FILE}:die_once", "a", "--retries", "1", "--journal", "run.wal", *workers)
     assert run(*command).returncode == 0
     assert "1 skipped, done earlier" in run(*command).stderr
