@@ -35,12 +35,16 @@ class Finished:
         """Returns the key of an input, and its line if an earlier run has finished it.
 
         Raises:
-            CommandError: the journal cannot be read.
+            CommandError: the journal cannot be read, or the input is nested too deeply for a key.
         """
         try:
             return self._log.begin(self._function, value, parts)
         except JournalError as error:
             raise CommandError(f"--journal: {error}") from None
+        except ValueError as error:
+            raise CommandError(
+                f"--journal: an input has no key: {error}", "a run without --journal"
+            ) from None
 
     def keep(self, ended: Iterable[Ended]) -> None:
         """Puts the lines of the inputs that have not failed on the disk.

@@ -264,3 +264,11 @@ def test_what_was_run_again_is_in_the_journal(run: Run) -> None:
     command = ("map", f"{FILE}:die_once", "a", "--retries", "1", "--journal", "run.wal", *workers)
     assert run(*command).returncode == 0
     assert "1 skipped, done earlier" in run(*command).stderr
+
+
+def test_an_input_without_a_key_in_the_journal(run: Run) -> None:
+    deep = "[" * 300 + "]" * 300
+    ran = run("map", "builtins:len", "--jsonl", "-", "--journal", "run.wal", stdin=deep + "\n")
+    assert ran.returncode == 2
+    assert "--journal: an input has no key" in ran.stderr
+    assert "Traceback" not in ran.stderr

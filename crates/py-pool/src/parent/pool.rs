@@ -474,7 +474,7 @@ impl PoolBase {
         kwargs: Option<&Bound<'py, PyDict>>,
         settings: TaskSettings,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        Ok(try_submit_with(self.inner()?, r#fn, args, kwargs, options(settings)?)?.ok())
+        Ok(try_submit_with(self.inner()?, r#fn, args, kwargs, options(settings)?, PoolInner::offer)?.ok())
     }
 
     /// As `_try_submit`, but no task is dropped for this one.
@@ -485,14 +485,8 @@ impl PoolBase {
         kwargs: Option<&Bound<'py, PyDict>>,
         settings: TaskSettings,
     ) -> PyResult<Option<Bound<'py, PyAny>>> {
-        let Chosen { options, on } = options(settings)?;
-        let inner = self.inner()?;
-        let placed = placing::place(inner, r#fn, Some((args, kwargs)), &options)?;
-        let inner = placed.as_ref().unwrap_or(inner);
-        let submit = |py: Python<'_>, call| {
-            Ok(inner.offer_in_room(py, call, 0, options)?.map_err(|refused| refused.1))
-        };
-        Ok(submit_by(inner, r#fn, args, kwargs, on.as_ref(), submit)?.ok())
+        let offer = PoolInner::offer_in_room;
+        Ok(try_submit_with(self.inner()?, r#fn, args, kwargs, options(settings)?, offer)?.ok())
     }
 
     /// As `_try_submit`, but a full queue is an error.
@@ -503,7 +497,7 @@ impl PoolBase {
         kwargs: Option<&Bound<'py, PyDict>>,
         settings: TaskSettings,
     ) -> PyResult<Bound<'py, PyAny>> {
-        let made = try_submit_with(self.inner()?, r#fn, args, kwargs, options(settings)?)?;
+        let made = try_submit_with(self.inner()?, r#fn, args, kwargs, options(settings)?, PoolInner::offer)?;
         made.map_err(|refused| errors::refused(r#fn.py(), &refused))
     }
 
@@ -633,10 +627,11 @@ fn try_submit_with<'py>(
     args: &Bound<'py, PyTuple>,
     kwargs: Option<&Bound<'py, PyDict>>,
     Chosen { options, on }: Chosen,
+    offer: impl FnOnce(&PoolInner, Python<'_>, Call, u16, Options) -> PyResult<Offered>,
 ) -> PyResult<Result<Bound<'py, PyAny>, Refused>> {
     let placed = placing::place(inner, callable, Some((args, kwargs)), &options)?;
     let inner = placed.as_ref().unwrap_or(inner);
-    let submit = |py: Python<'_>, call| Ok(inner.offer(py, call, 0, options)?.map_err(|refused| refused.1));
+    let submit = |py: Python<'_>, call| Ok(offer(inner, py, call, 0, options)?.map_err(|refused| refused.1));
     submit_by(inner, callable, args, kwargs, on.as_ref(), submit)
 }
 
