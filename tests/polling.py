@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import gc
+import sysconfig
 import time
+import weakref
 from collections.abc import Callable
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
 T = TypeVar("T")
+
+_FREE_THREADED = bool(sysconfig.get_config_var("Py_GIL_DISABLED"))
 
 
 def until(condition: Callable[[], T], seconds: float = 30) -> T:
@@ -18,6 +23,17 @@ def until(condition: Callable[[], T], seconds: float = 30) -> T:
             raise AssertionError(f"not so after {seconds} s: {condition}")
         time.sleep(0.002)
     return value
+
+
+def is_gone(known: weakref.ref[Any]) -> bool:
+    """Whether nothing refers to the object any more, without the help of the collector.
+
+    Without a global lock a count that another thread lowers is settled by the thread that made the object, when it runs
+    Python again, or by the collector. There an idle worker keeps its errors until one of them comes.
+    """
+    if _FREE_THREADED:
+        gc.collect()
+    return known() is None
 
 
 def is_alive(pid: int) -> bool:

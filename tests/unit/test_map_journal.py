@@ -9,7 +9,6 @@ import os
 import pickle
 import subprocess
 import sys
-import sysconfig
 import threading
 import weakref
 from collections import Counter
@@ -25,7 +24,7 @@ from uuid import UUID
 
 import pytest
 from tests.forking import in_a_child
-from tests.polling import until
+from tests.polling import is_gone, until
 from tests.tasks import Noted
 
 import ropewalk
@@ -336,8 +335,7 @@ def test_a_map_that_is_dropped_lets_the_journal_go(pool: Any, path: Path, double
     next(results)
     known = weakref.ref(results)
     del results
-    gc.collect()
-    assert known() is None
+    until(lambda: (gc.collect(), known() is None)[1])
     assert list(pool.map(double, [1], journal=path)) == [2]
 
 
@@ -352,11 +350,8 @@ def test_a_failure_makes_no_cycle(make_pool: Any, path: Path) -> None:
                 next(results)
             known = weakref.ref(results)
             del results
-            if sysconfig.get_config_var("Py_GIL_DISABLED"):
-                # There a count that other threads have changed is settled by the collector.
-                gc.collect()
             # The collector thread may be in its callback yet.
-            until(lambda known=known: known() is None)
+            until(lambda known=known: is_gone(known))
     finally:
         gc.enable()
 
