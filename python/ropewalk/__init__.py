@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ropewalk import journal, loop, result, shared, zmq
+    from ropewalk import flows, journal, loop, result, shared, zmq
     from ropewalk._breaker import BreakerEvent, BreakerStatistics, CircuitBreaker
     from ropewalk._current import CurrentTask, current_task
     from ropewalk._errors import (
@@ -25,6 +25,12 @@ if TYPE_CHECKING:
         EncodeError,
         ExtraMissing,
         FileSizeExceeded,
+        FlowCancelled,
+        FlowCodeChanged,
+        FlowError,
+        FlowExists,
+        FlowsClosed,
+        FlowUnknown,
         FunctionLoadError,
         InitializerFailed,
         InternalError,
@@ -127,6 +133,12 @@ __all__ = [
     "EventLoopPolicy",
     "ExtraMissing",
     "FileSizeExceeded",
+    "FlowCancelled",
+    "FlowCodeChanged",
+    "FlowError",
+    "FlowExists",
+    "FlowUnknown",
+    "FlowsClosed",
     "FunctionLoadError",
     "Future",
     "Histogram",
@@ -207,6 +219,7 @@ __all__ = [
     "current_task",
     "drain_on",
     "events",
+    "flows",
     "install",
     "journal",
     "loop",
@@ -273,7 +286,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in ("journal", "loop", "result", "shared", "zmq"):
+    if name in ("flows", "journal", "loop", "result", "shared", "zmq"):
         return import_module(f"ropewalk.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")

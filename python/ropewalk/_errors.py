@@ -614,6 +614,52 @@ class OutOfDisk(LimitReached, JournalError):
     _numbers = (_errno.ENOSPC,)
 
 
+class FlowError(RopewalkError, RuntimeError):
+    """A call on flows failed, or `step` was called where no flow runs."""
+
+    code = "RW-FLOW"
+    remedy = "Read the message; `ropewalk flows ls FILE` shows the runs of a journal."
+
+
+class FlowUnknown(FlowError, LookupError):
+    """A journal has no run of that id, a run no such step, or the program no flow of that name."""
+
+    code = "RW-FLOW-UNKNOWN"
+    remedy = "Check the name; `ropewalk flows ls FILE` and `ropewalk flows show FILE ID` list what is there."
+
+
+class FlowExists(FlowError, ValueError):
+    """The id of a run stands for another flow, or for other arguments."""
+
+    code = "RW-FLOW-EXISTS"
+    remedy = (
+        "Use another id for other arguments; put into the id what tells the runs apart, a date for instance."
+    )
+
+
+class FlowCodeChanged(FlowError):
+    """The code of a flow has changed since its run began, and the flow refuses to go on then."""
+
+    code = "RW-FLOW-CODE"
+    remedy = (
+        'Go back to the old code until the run has ended, or say `@flow(code="resume")` or `code="restart"`.'
+    )
+
+
+class FlowCancelled(FlowError):
+    """A run of a flow was cancelled."""
+
+    code = "RW-FLOW-CANCELLED"
+    remedy = "`Run.retry()` or `ropewalk flows retry` lets it go on behind its finished steps."
+
+
+class FlowsClosed(FlowError):
+    """Flows were closed before a run had ended. Its finished steps are in the journal."""
+
+    code = "RW-FLOWS-CLOSED"
+    remedy = "Open the journal again with `Flows(path)`: the run then goes on."
+
+
 class OutOfPorts(LimitReached):
     """Every port of a bus between processes is taken."""
 

@@ -244,7 +244,7 @@ class Retry:
         Raises:
             Exception: the last one that the function raised, with a note on the tries.
         """
-        tries = _Tries(self)
+        tries = Tries(self)
         while True:
             try:
                 result = function(*args, **kwargs)
@@ -267,7 +267,7 @@ class Retry:
         """
         import asyncio  # A worker that decorates plain functions does not need it.
 
-        tries = _Tries(self)
+        tries = Tries(self)
         while True:
             try:
                 return await function(*args, **kwargs)
@@ -302,7 +302,7 @@ def is_generator_function(function: Callable[..., object]) -> bool:
     return inspect.isgeneratorfunction(call) or inspect.isasyncgenfunction(call)
 
 
-class _Tries:
+class Tries:
     """The tries of one call."""
 
     def __init__(self, retry: Retry) -> None:

@@ -261,6 +261,30 @@ errors! {
         OutOfDisk("LimitReached", "JournalError") [ENOSPC] = "RW-DISK",
             "Free room on the disk or raise the quota (`df`, `quota`, `ulimit -f`); the journal goes on by itself.";
 
+        /// A call on flows failed, or `step` was called where no flow runs.
+        FlowError("RopewalkError", "RuntimeError") = "RW-FLOW",
+            "Read the message; `ropewalk flows ls FILE` shows the runs of a journal.";
+
+        /// A journal has no run of that id, a run no such step, or the program no flow of that name.
+        FlowUnknown("FlowError", "LookupError") = "RW-FLOW-UNKNOWN",
+            "Check the name; `ropewalk flows ls FILE` and `ropewalk flows show FILE ID` list what is there.";
+
+        /// The id of a run stands for another flow, or for other arguments.
+        FlowExists("FlowError", "ValueError") = "RW-FLOW-EXISTS",
+            "Use another id for other arguments; put into the id what tells the runs apart, a date for instance.";
+
+        /// The code of a flow has changed since its run began, and the flow refuses to go on then.
+        FlowCodeChanged("FlowError") = "RW-FLOW-CODE",
+            "Go back to the old code until the run has ended, or say `@flow(code=\"resume\")` or `code=\"restart\"`.";
+
+        /// A run of a flow was cancelled.
+        FlowCancelled("FlowError") = "RW-FLOW-CANCELLED",
+            "`Run.retry()` or `ropewalk flows retry` lets it go on behind its finished steps.";
+
+        /// Flows were closed before a run had ended. Its finished steps are in the journal.
+        FlowsClosed("FlowError") = "RW-FLOWS-CLOSED",
+            "Open the journal again with `Flows(path)`: the run then goes on.";
+
         /// Every port of a bus between processes is taken.
         OutOfPorts("LimitReached") [ENOSPC] = "RW-PORTS",
             "Close the bus in workers that no longer need it, or use another bus.";

@@ -14,12 +14,14 @@ Run Python functions on every core, and lose no result.
 usage: ropewalk map FILE.py:FUNCTION [INPUT ...] [options]
        ropewalk doctor [--json]
        ropewalk check FILE.toml
+       ropewalk flows ACTION FILE [ID]
        ropewalk --version
 
 commands
   map      run a function on many inputs, with progress, results as JSON lines, and --resume
   doctor   report what this machine offers, what the pool would choose, and what needs attention
   check    try the configuration of a ropewalk.Runtime, and start nothing
+  flows    show the runs of flows in a journal, retry, cancel and fork them
 
 `ropewalk COMMAND --help` describes a command."""
 
@@ -84,9 +86,16 @@ def _dispatch(given: list[str]) -> int:
         from ropewalk.cli._check import run_check
 
         return run_check(path)
+    if command == "flows":
+        from ropewalk.cli._flags import parse_flows
+
+        chosen = parse_flows(rest)
+        from ropewalk.cli._flows import run_flows
+
+        return run_flows(chosen)
     raise CommandError(
         f"there is no command {command!r}",
-        "ropewalk map, ropewalk doctor, ropewalk check, or ropewalk --help",
+        "ropewalk map, ropewalk doctor, ropewalk check, ropewalk flows, or ropewalk --help",
     )
 
 

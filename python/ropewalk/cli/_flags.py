@@ -16,6 +16,33 @@ if TYPE_CHECKING:
 MAP_USAGE = "ropewalk map FILE.py:FUNCTION [INPUT ...] [options]"
 DOCTOR_USAGE = "ropewalk doctor [--json]"
 CHECK_USAGE = "ropewalk check FILE.toml"
+FLOWS_USAGE = """ropewalk flows ls FILE [--state STATE] [--json]
+       ropewalk flows show FILE ID [--json]
+       ropewalk flows graph FILE ID [--svg FILE.svg]
+       ropewalk flows retry FILE ID
+       ropewalk flows cancel FILE ID
+       ropewalk flows fork FILE ID --from STEP [--id NEW]
+       ropewalk flows send FILE EVENT [VALUE]"""
+
+FLOWS_ABOUT = """\
+Look at the runs of flows in a journal, and ask for changes. FILE is the journal that ropewalk.flows.Flows writes.
+Reading takes no lock, and no process is held up by it."""
+
+FLOWS_NOTES = """\
+actions
+  ls      the runs, a line for each
+  show    one run and its steps; arguments and results are never printed, only how large results are
+  graph   the steps in the order in which they ran, as text or as SVG
+  retry   let a run go on that has failed, was cancelled or has stopped; its failed steps run again
+  cancel  begin no further step of a run
+  fork    start a new run that takes over the steps before STEP, a step's name or the beginning of its key
+  send    send an event to the runs that wait for it, or will; VALUE is JSON, or else text
+
+  retry, cancel, fork and send are requests. They are on the disk when the command returns. The process that has the
+  journal open serves them within a tenth of a second; if there is none, the next one does so when it opens it.
+
+exit status
+  0 done, 1 the process that has the runs has refused the request, 2 wrong usage or no such journal, run or step."""
 
 CHECK_ABOUT = """\
 Read the configuration of a ropewalk.Runtime, check every setting, and start nothing. The exit status is 0 if
@@ -354,6 +381,72 @@ def parse_map(arguments: Sequence[str]) -> MapOptions:
     if options.glob and (options.star or options.kwargs):
         made.error("--glob gives file names, which --star and --kwargs cannot spread")
     return options
+
+
+@dataclass(frozen=True, slots=True)
+class FlowsOptions:
+    """The arguments of `ropewalk flows`; fields that an action does not have are `None` or empty."""
+
+    action: str
+    file: str
+    #: The id of the run, or the name of the event.
+    id: str = ""
+    value: str | None = None
+    state: str | None = None
+    json: bool = False
+    svg: str | None = None
+    step: str | None = None
+    new: str | None = None
+
+
+_FLOWS_STATES = ("running", "sleeping", "waiting", "interrupted", "succeeded", "failed", "cancelled")
+
+FLOWS_FLAGS = {
+    "ls": (
+        Flag(
+            ("--state",),
+            "options",
+            "only runs of this state: " + ", ".join(_FLOWS_STATES) + ".",
+            parse={"choices": _FLOWS_STATES, "metavar": "STATE"},
+        ),
+        Flag(("--json",), "options", "a JSON line for each run.", parse={"action": "store_true"}),
+    ),
+    "show": (Flag(("--json",), "options", "the run as one JSON line.", parse={"action": "store_true"}),),
+    "graph": (
+        Flag(("--svg",), "options", "write the graph to this file, as SVG.", parse={"metavar": "FILE.svg"}),
+    ),
+    "retry": (),
+    "cancel": (),
+    "fork": (
+        Flag(
+            ("--from",),
+            "options",
+            "the first step that runs again: its name, or the beginning of its key.",
+            parse={"dest": "step", "metavar": "STEP", "required": True},
+        ),
+        Flag(("--id",), "options", "the id of the new run.", parse={"dest": "new", "metavar": "NEW"}),
+    ),
+    "send": (),
+}
+
+
+def parse_flows(arguments: Sequence[str]) -> FlowsOptions:
+    """Read the arguments of `ropewalk flows`; a usage error ends the program with status 2, as argparse does."""
+    action = arguments[0] if arguments else ""
+    if action not in FLOWS_FLAGS:
+        made = parser("flows", FLOWS_USAGE, FLOWS_ABOUT, FLOWS_NOTES, ())
+        if action in ("--help", "-h"):
+            made.parse_args([action])
+        made.error(
+            f"the action must be one of {', '.join(FLOWS_FLAGS)}" + (f", not {action!r}" if action else "")
+        )
+    made = parser(f"flows {action}", FLOWS_USAGE, FLOWS_ABOUT, FLOWS_NOTES, FLOWS_FLAGS[action])
+    made.add_argument("file", metavar="FILE", help=argparse.SUPPRESS)
+    if action != "ls":
+        made.add_argument("id", metavar="EVENT" if action == "send" else "ID", help=argparse.SUPPRESS)
+    if action == "send":
+        made.add_argument("value", metavar="VALUE", nargs="?", help=argparse.SUPPRESS)
+    return FlowsOptions(action, **vars(made.parse_args(list(arguments[1:]))))
 
 
 def parse_doctor(arguments: Sequence[str]) -> bool:

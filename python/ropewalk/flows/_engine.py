@@ -1,0 +1,606 @@
+"""The engine of flows: it owns the journal, and gives threads to runs that can go on.
+
+A run is in a thread's hands, or queued for one, or suspended until a time or an event, or at rest. `_lock` guards these
+states; the journal and the records have their own order. Every change of a run is first on the disk, and then in
+`history`.
+"""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import logging
+import os
+import threading
+import time
+import weakref
+from collections import deque
+from collections.abc import Iterable
+from concurrent.futures import Executor
+from typing import Any, Literal
+
+from ropewalk._errors import (
+    FlowCancelled,
+    FlowCodeChanged,
+    FlowError,
+    FlowExists,
+    FlowsClosed,
+    FlowUnknown,
+    JournalError,
+)
+from ropewalk._retry import Retry
+from ropewalk.flows._execution import Carried, Unwound
+from ropewalk.flows._failures import packed_error, text_of
+from ropewalk.flows._flow import Flow, digest_of_code, known
+from ropewalk.flows._history import History, RunHistory, entries, history_of, started
+from ropewalk.flows._outbox import Outbox
+from ropewalk.flows._packed import Packer, file_of, is_large
+from ropewalk.flows._records import TITLE, Entry, Kind, encoded, made
+from ropewalk.flows._requests import Posted, Request, packed_value
+from ropewalk.flows._run import Run
+from ropewalk.journal import Journal
+
+_log = logging.getLogger("ropewalk.flows")
+
+#: Seconds between two looks at the requests of other processes.
+_LOOK = 0.1
+#: Seconds after which the begin of a step is on the disk that has not finished by then.
+_SOON = 1.0
+
+Phase = Literal["queued", "executing", "suspended", "resting", "ended"]
+
+
+class Engine:
+    """Runs the flows of one journal."""
+
+    def __init__(self, path: str, pool: Executor | None, max_running: int, deliveries: Retry) -> None:
+        self.path = path
+        self.pool = pool
+        self._owner = os.getpid()
+        self._max_running = max_running
+        self.journal = Journal(path)
+        try:
+            self.history = self._recovered()
+        except BaseException:
+            self.journal.close()
+            raise
+        self.packer = Packer(path + ".results")
+        self._outbox = Outbox(self, deliveries)
+        self._posted = Posted(path)
+        self._lock = threading.RLock()
+        self._changed = threading.Condition(self._lock)
+        self.runs: dict[str, Run[Any]] = {}
+        self._ready: deque[Run[Any]] = deque()
+        self._threads: set[threading.Thread] = set()
+        #: Suspended runs by the time at which they go on.
+        self._timers: list[tuple[float, int, Run[Any], Carried]] = []
+        self._numbers = itertools.count()
+        #: Executions that wait for an event in their threads, and runs that were suspended until one.
+        self._awaited: dict[str, set[Carried]] = {}
+        self._until_event: dict[str, set[Run[Any]]] = {}
+        self._is_unsynced = False
+        self._closing: Literal["", "finish", "stop", "abort"] = ""
+        self._codes: weakref.WeakKeyDictionary[Flow[..., Any], bytes] = weakref.WeakKeyDictionary()
+        self._keeper = threading.Thread(target=self._keep, name="ropewalk-flows", daemon=True)
+
+    def _recovered(self) -> History:
+        if self.journal.last == 0:
+            self.journal.append(TITLE)
+            return History(lean=True)
+        return history_of(self.path, lean=True)
+
+    def open(self, *, resume: bool) -> None:
+        """Lets the runs go on that have not ended."""
+        with self._lock:
+            for history in self.history.runs.values():
+                self.runs[history.id] = Run[Any](self, history)
+            # First: a run may have been cancelled while no process had it.
+            self._serve()
+            for run in list(self.runs.values()):
+                if resume and run._history.state == "running" and run._phase == "resting":
+                    self._resume(run, known(run.flow))
+                self._outbox.add(run._history)
+        self._keeper.start()
+        missing = sorted({run.flow for run in self.runs.values() if run._is_unknown})
+        if missing:
+            _log.warning(
+                "%s: runs of %s wait for their code; they go on once the program has defined these flows and starts "
+                "one of their runs",
+                self.path,
+                ", ".join(missing),
+            )
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def record(self, made_entries: list[Entry]) -> None:
+        """Puts records on the disk; when it returns they are there, and applied."""
+        if len(made_entries) == 1:
+            self.journal.append(encoded(made_entries[0]))
+        else:
+            self.journal.append_all([encoded(entry) for entry in made_entries])
+        self._apply(made_entries)
+
+    def record_soon(self, entry: Entry) -> None:
+        """Writes a record with the next one of any thread, or a second later."""
+        self.journal.append_nowait(encoded(entry))
+        self._is_unsynced = True
+        self._apply([entry])
+
+    def _apply(self, made_entries: Iterable[Entry]) -> None:
+        with self._lock:
+            for entry in made_entries:
+                self.history.apply(entry)
+                if entry.kind is Kind.FINISHED and entry.fields[3]:
+                    run = self.history.numbered(entry.run)
+                    if run is not None:
+                        self._outbox.add(run)
+                elif entry.kind is Kind.EVENT:
+                    self._wake(entry.text(0))
+
+    # --- what executions ask ----------------------------------------------------------------------------------------
+
+    def events_of(self, name: str) -> list[bytes]:
+        """Returns the packed values of an event's name, to which later ones are added."""
+        with self._lock:
+            return self.history.events.setdefault(name, [])
+
+    def await_event(self, name: str, carried: Carried) -> None:
+        """Wakes an execution when an event of a name comes."""
+        with self._lock:
+            self._awaited.setdefault(name, set()).add(carried)
+
+    def await_no_event(self, name: str, carried: Carried) -> None:
+        """Wakes an execution no more."""
+        with self._lock:
+            waiting = self._awaited.get(name, set())
+            waiting.discard(carried)
+            if not waiting:
+                self._awaited.pop(name, None)
+
+    def _wake(self, name: str) -> None:
+        for carried in self._awaited.get(name, ()):
+            carried.woken.set()
+        for run in self._until_event.pop(name, ()):
+            self._queue(run)
+
+    # --- starting ---------------------------------------------------------------------------------------------------
+
+    def start(
+        self, flow: Flow[..., Any], id: str, arguments_key: bytes, arguments: tuple[Any, ...]
+    ) -> Run[Any]:
+        """Starts a run, or returns the one of this id."""
+        code = self._code_of(flow)
+        packed = None
+        if id not in self.runs:
+            packed = self.packer.pack(arguments)
+        with self._lock:
+            self._check_open()
+            found = self.runs.get(id)
+            if found is not None:
+                self._check_same(found._history, flow, arguments_key)
+                if found._phase == "resting" and found._history.state == "running":
+                    self._resume(found, flow)
+                    if isinstance(found._problem, FlowCodeChanged):
+                        raise found._problem
+                return found
+            assert packed is not None
+            fields = (id.encode(), flow.name.encode(), code, arguments_key, packed, b"")
+            entry = made(Kind.STARTED, self.history.next_number, *fields)
+            self.journal.append_nowait(encoded(entry))
+            self.history.apply(entry)
+            run = self.runs[id] = Run[Any](self, self.history.runs[id])
+            run._code_flow = flow
+            for other in [one for one in self.runs.values() if one._is_unknown and one.flow == flow.name]:
+                self._resume(other, flow)
+        self.journal.sync()
+        with self._lock:
+            if run._phase == "resting" and run._history.state == "running":
+                self._queue(run)
+        return run
+
+    def _check_same(self, history: RunHistory, flow: Flow[..., Any], arguments_key: bytes) -> None:
+        if history.flow != flow.name:
+            raise FlowExists(f"the id {history.id!r} is that of a run of {history.flow}, not of {flow.name}")
+        if history.arguments_key != arguments_key:
+            raise FlowExists(
+                f"the id {history.id!r} is that of a run of {history.flow} with other arguments; an id stands for one "
+                f"call"
+            )
+
+    def _code_of(self, flow: Flow[..., Any]) -> bytes:
+        code = self._codes.get(flow)
+        if code is None:
+            code = self._codes[flow] = digest_of_code(flow)
+        return code
+
+    def _resume(self, run: Run[Any], flow: Flow[..., Any] | None) -> None:
+        """Lets a run go on that has not ended, if its code allows it."""
+        run._is_unknown = flow is None
+        if flow is None:
+            return
+        run._problem = None
+        history, code = run._history, self._code_of(flow)
+        if history.code != code:
+            if any(step.state != "running" for step in history.steps.values()) and flow.code == "refuse":
+                run._problem = FlowCodeChanged(
+                    f"the code of the flow {flow.name} is not that with which the run {history.id!r} began. The run "
+                    f"stays as it is; run.retry(), or `ropewalk flows retry`, goes on with the new code behind the "
+                    f"finished steps, and `flows fork --from STEP` begins anew from a step"
+                )
+                _log.warning("%s", run._problem)
+                run._settle(None, run._problem)
+                return
+            kind = Kind.RESTARTED if flow.code == "restart" else Kind.RECODED
+            self.record([made(kind, history.number, code)])
+        run._code_flow = flow
+        self._queue(run)
+
+    # --- threads ----------------------------------------------------------------------------------------------------
+
+    def _queue(self, run: Run[Any]) -> None:
+        if run._phase in ("queued", "executing") or self._closing in ("stop", "abort"):
+            return
+        run._phase = "queued"
+        run._renew()
+        self._ready.append(run)
+        if len(self._threads) < self._max_running:
+            thread = threading.Thread(target=self._work, name="ropewalk-flow", daemon=True)
+            self._threads.add(thread)
+            thread.start()
+
+    def _work(self) -> None:
+        me = threading.current_thread()
+        while True:
+            with self._lock:
+                if not self._ready or self._closing in ("stop", "abort"):
+                    self._threads.discard(me)
+                    self._changed.notify_all()
+                    return
+                run = self._ready.popleft()
+                if run._history.state != "running":
+                    run._phase = "ended"
+                    continue
+                run._phase = "executing"
+                carried = run._carried = Carried(self, run._history)
+            self._execute(run, carried)
+            del run, carried
+
+    def _execute(self, run: Run[Any], carried: Carried) -> None:
+        assert run._code_flow is not None
+        try:
+            value = carried.go(run._code_flow)
+        except Unwound as unwound:
+            self._unwind(run, carried, unwound)
+        except BaseException as error:
+            self._end(run, None, error)
+        else:
+            unasked = carried.unasked()
+            if unasked:
+                _log.warning(
+                    "run %r has not asked again for %d steps that an earlier execution had finished: what %s passes to "
+                    "its steps, or which steps it runs, depends on something that changes from one execution to the "
+                    "next. Read the clock, random numbers and files in a step",
+                    run.id,
+                    unasked,
+                    run.flow,
+                )
+            self._end(run, value, None)
+
+    def _end(self, run: Run[Any], value: Any, error: BaseException | None) -> None:
+        """Records the end of a run."""
+        try:
+            if error is None:
+                try:
+                    fields = (b"succeeded", self.packer.pack(value), b"")
+                except JournalError:
+                    raise
+                except Exception as unpicklable:
+                    unpicklable.add_note(f"The flow {run.flow} has run, and its result cannot be recorded.")
+                    error = unpicklable
+            if error is not None:
+                fields = (b"failed", packed_error(error), text_of(error).encode())
+            with self._lock:
+                if run._history.state == "running":
+                    self.record([made(Kind.ENDED, run._history.number, *fields)])
+        except JournalError as failure:
+            self._rest(run, FlowsClosed(_CLOSED.format(run.id)) if self._closing else failure)
+            return
+        if run._history.state == "cancelled":
+            self._cancelled(run)
+            return
+        with self._lock:
+            run._phase, run._carried = "ended", None
+            self._changed.notify_all()
+        run._settle(value, error)
+
+    def _unwind(self, run: Run[Any], carried: Carried, unwound: Unwound) -> None:
+        match unwound.why:
+            case "suspended":
+                self._suspend(run, carried)
+            case "cancelled":
+                self._cancelled(run)
+            case "closed":
+                self._rest(run, FlowsClosed(_CLOSED.format(run.id)))
+            case "broken" | "interrupted":
+                cause = unwound.cause
+                _log.warning("run %r has stopped, and can go on later: %s", run.id, cause)
+                self._rest(run, cause or FlowError(f"the run {run.id!r} has stopped"))
+
+    def _suspend(self, run: Run[Any], carried: Carried) -> None:
+        waiting = carried.waiting
+        assert waiting is not None
+        with self._lock:
+            run._phase, run._carried, run._waiting = "suspended", None, waiting
+            if waiting.event is not None:
+                self._until_event.setdefault(waiting.event, set()).add(run)
+            if waiting.until is not None:
+                heapq.heappush(self._timers, (waiting.until, next(self._numbers), run, carried))
+            if waiting.is_over():
+                self._queue(run)
+            elif carried.stopped is not None:
+                self._stop_suspended(run)
+            self._changed.notify_all()
+
+    def _stop_suspended(self, run: Run[Any]) -> None:
+        if run._history.state == "cancelled":
+            self._cancelled(run)
+
+    def _rest(self, run: Run[Any], problem: BaseException) -> None:
+        with self._lock:
+            run._phase, run._carried = "resting", None
+            run._problem = problem
+            self._changed.notify_all()
+        run._settle(None, problem)
+
+    def _cancelled(self, run: Run[Any]) -> None:
+        with self._lock:
+            run._phase, run._carried = "ended", None
+            self._changed.notify_all()
+        run._settle(None, FlowCancelled(f"the run {run.id!r} of {run.flow} was cancelled"))
+
+    # --- what runs and requests ask ---------------------------------------------------------------------------------
+
+    def send(self, name: str, packed: bytes, request: int = 0) -> None:
+        """Records an event."""
+        self._check_open()
+        self.record([made(Kind.EVENT, 0, name.encode(), packed, request=request)])
+
+    def cancel(self, run: Run[Any], request: int = 0) -> bool:
+        """Cancels a run; returns whether it is cancelled."""
+        with self._lock:
+            self._check_open()
+            if run._history.state != "running":
+                self._refuse_request(request, f"cancel {run.id}", f"it has {run._history.state}")
+                return run._history.state == "cancelled"
+            self.record([made(Kind.ENDED, run._history.number, b"cancelled", b"", b"", request=request)])
+            carried = run._carried
+            is_idle = run._phase in ("resting", "suspended")
+        if carried is not None:
+            carried.stop("cancelled", running=True)
+        elif is_idle:
+            self._cancelled(run)
+        else:
+            run._settle(None, FlowCancelled(f"the run {run.id!r} of {run.flow} was cancelled"))
+        return True
+
+    def retry(self, run: Run[Any], request: int = 0) -> None:
+        """Lets a run go on that has failed, was cancelled or has stopped."""
+        with self._lock:
+            self._check_open()
+            if run._phase in ("queued", "executing", "suspended"):
+                raise FlowError(f"the run {run.id!r} is running; it can be tried again once it has failed")
+            if run._history.state == "succeeded":
+                raise FlowError(f"the run {run.id!r} has succeeded; fork it to run some of its steps again")
+            flow = known(run.flow)
+            if flow is None:
+                raise FlowUnknown(f"this program has no flow of the name {run.flow!r}")
+            if not run._history.steps and run._history.finished_steps:
+                # They were dropped from memory.
+                self._read_again(run)
+            made_entries = [made(Kind.RETRIED, run._history.number, request=request)]
+            code = self._code_of(flow)
+            if code != run._history.code:
+                made_entries.append(made(Kind.RECODED, run._history.number, code))
+            self.record(made_entries)
+            run._problem, run._is_unknown, run._code_flow = None, False, flow
+            run._renew(anew=True)
+            self._queue(run)
+
+    def _read_again(self, run: Run[Any]) -> None:
+        whole = history_of(self.path).runs[run.id]
+        run._history.steps = whole.steps
+
+    def fork(self, id: str, step: str, new: str | None, request: int = 0) -> Run[Any]:
+        """Starts a new run that takes the steps over which an old one had begun before a step."""
+        self._check_open()
+        old = history_of(self.path).runs.get(id)
+        if old is None:
+            raise FlowUnknown(f"{self.path} has no run {id!r}")
+        taken = []
+        for found in old.steps.values():
+            if found.name == step or found.key.hex().startswith(step):
+                break
+            taken.append(found)
+        else:
+            names = ", ".join(dict.fromkeys(found.name for found in old.steps.values())) or "none"
+            raise FlowUnknown(f"the run {id!r} has no step {step!r}; its steps are: {names}")
+        flow = known(old.flow)
+        with self._lock:
+            if new is None:
+                new = next(f"{id}-fork-{n}" for n in itertools.count(1) if f"{id}-fork-{n}" not in self.runs)
+            if new in self.runs:
+                raise FlowExists(f"there is a run {new!r} already")
+            number = self.history.next_number
+            copies = [
+                # Their effects are the old run's.
+                made(
+                    Kind.FINISHED,
+                    number,
+                    one.name.encode(),
+                    one.form.encode(),
+                    one.outcome,
+                    b"",
+                    str(one.attempts).encode(),
+                    key=one.key,
+                    at=one.ended,
+                )
+                for one in taken
+                if one.state == "finished"
+            ]
+            code = old.code if flow is None else self._code_of(flow)
+            fields = (new.encode(), old.flow.encode(), code, old.arguments_key, old.arguments, id.encode())
+            # The start is the last record: after a crash the fork is whole, or there is none.
+            self.record([*copies, made(Kind.STARTED, number, *fields, request=request)])
+            run = self.runs[new] = Run[Any](self, self.history.runs[new])
+            self._resume(run, flow)
+        return run
+
+    def forget(self, chosen: list[str]) -> None:
+        """Removes runs that have ended from the journal, and the files of their results."""
+        self._check_open()
+        upto = self.journal.last
+        gone = set(chosen)
+        kept: list[bytes] = [TITLE]
+        numbers: set[int] = set()
+        files: set[str] = set()
+        for entry in entries(self.path):
+            if entry.kind is Kind.STARTED and entry.text(0) in gone:
+                numbers.add(started(entry).number)
+        for entry in entries(self.path):
+            if entry.run in numbers or entry.kind in (Kind.SERVED, Kind.REFUSED):
+                continue
+            kept.append(encoded(entry))
+            files.update(file_of(field) for field in entry.fields if is_large(field) and len(field) == 25)
+        kept.append(encoded(made(Kind.SERVED, request=self.history.served)))
+        with self._lock:
+            self.journal.compact(kept, upto)
+            for name in gone:
+                del self.runs[name]
+            self.history.forget(gone)
+        self.packer.remove_all_but(files)
+
+    def _refuse_request(self, request: int, what: str, why: str) -> None:
+        if request:
+            self.record([made(Kind.REFUSED, 0, what.encode(), why.encode(), request=request)])
+
+    # --- the keeper -------------------------------------------------------------------------------------------------
+
+    def _keep(self) -> None:
+        """Wakes what is due, serves requests, and syncs what nobody waits for."""
+        next_look = next_sync = time.monotonic()
+        while True:
+            with self._lock:
+                if self._must_end():
+                    return
+                now = time.time()
+                while self._timers and self._timers[0][0] <= now:
+                    _, _, run, _ = heapq.heappop(self._timers)
+                    if run._phase == "suspended" and run._waiting is not None and run._waiting.is_over():
+                        self._queue(run)
+            if time.monotonic() >= next_look:
+                next_look = time.monotonic() + _LOOK
+                self._serve()
+            if self._is_unsynced and time.monotonic() >= next_sync:
+                next_sync = time.monotonic() + _SOON
+                self._is_unsynced = False
+                try:
+                    self.journal.sync()
+                except JournalError as error:
+                    _log.warning("%s cannot be written: %s", self.path, error)
+            with self._lock:
+                if self._must_end():
+                    return
+                due = self._timers[0][0] - time.time() if self._timers else _LOOK
+                self._changed.wait(max(0.0, min(due, _LOOK)))
+
+    def _must_end(self) -> bool:
+        return self._closing != ""
+
+    def _serve(self) -> None:
+        try:
+            news = self._posted.news(self.history.served)
+        except JournalError as error:
+            _log.warning("the requests for %s cannot be read: %s", self.path, error)
+            return
+        for number, request in news:
+            if number <= self.history.served:
+                continue
+            try:
+                self._serve_one(number, request)
+            except JournalError:
+                return
+            except Exception as error:
+                _log.warning("request %d for %s was refused: %s", number, self.path, error)
+                try:
+                    self._refuse_request(number, str(request)[:1000], text_of(error))
+                except JournalError:
+                    return
+        if news:
+            self._posted.tidy(self.history.served)
+
+    def _serve_one(self, number: int, request: Request | str) -> None:
+        if isinstance(request, str):
+            raise ValueError("it is no request of this version")
+        match request.get("do"):
+            case "event":
+                self.send(request["name"], packed_value(request), number)
+            case "cancel":
+                self.cancel(self._run_of(request), number)
+            case "retry":
+                self.retry(self._run_of(request), number)
+            case "fork":
+                self.fork(request["id"], request["step"], request.get("new"), number)
+            case _:
+                raise ValueError("it is no request of this version")
+
+    def _run_of(self, request: Request) -> Run[Any]:
+        run = self.runs.get(request["id"])
+        if run is None:
+            raise FlowUnknown(f"there is no run {request['id']!r}")
+        return run
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def is_idle(self) -> bool:
+        """Whether no run is in a thread's hands or queued for one."""
+        return not self._threads and not self._ready
+
+    def wait(self, timeout: float | None) -> bool:
+        """Waits until every run has ended, or sleeps, or waits for an event, and its effects are delivered."""
+        end = None if timeout is None else time.monotonic() + timeout
+        with self._lock:
+            if not self._changed.wait_for(self.is_idle, timeout):
+                return False
+        return self._outbox.wait(None if end is None else max(0.0, end - time.monotonic()))
+
+    def close(self, how: Literal["finish", "stop", "abort"]) -> None:
+        """Ends the work: after the runs that are running, after their steps, or at once."""
+        if os.getpid() != self._owner:
+            return
+        if how == "finish" and not self.journal.closed:
+            self.wait(None)
+        with self._lock:
+            self._closing = how
+            carried = [run._carried for run in self.runs.values() if run._carried is not None]
+            self._changed.notify_all()
+        for one in carried:
+            one.stop("closed", running=how == "abort")
+        if how != "abort":
+            with self._lock:
+                self._changed.wait_for(lambda: not self._threads)
+        self._outbox.close(wait=how != "abort")
+        if how != "abort" and self._keeper.is_alive() and threading.current_thread() is not self._keeper:
+            self._keeper.join()
+        self.journal.close()
+        for run in list(self.runs.values()):
+            if run._phase != "ended":
+                run._settle(None, FlowsClosed(_CLOSED.format(run.id)))
+
+    def _check_open(self) -> None:
+        if os.getpid() != self._owner:
+            raise FlowsClosed("these flows belong to the process that this one was forked from")
+        if self.journal.closed or self._closing:
+            raise FlowsClosed("the flows were closed")
+
+
+_CLOSED = "the flows were closed before the run {!r} had ended. It goes on when Flows opens the journal again"

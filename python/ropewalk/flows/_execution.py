@@ -1,0 +1,569 @@
+"""One execution of a run: the thread that calls the flow's function, and what the function's steps do in it."""
+
+from __future__ import annotations
+
+import heapq
+import itertools
+import queue
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future
+from functools import partial
+from os.path import basename, splitext
+from types import FunctionType
+from typing import TYPE_CHECKING, Any, Literal, NamedTuple
+
+from ropewalk._errors import JournalClosed, JournalError, PoolClosed, PoolTerminated
+from ropewalk._keys import key_of, key_of_function
+from ropewalk._retry import Tries
+from ropewalk._step import Effect, StepCall, call
+from ropewalk.flows._failures import packed_error, text_of, unpacked_error
+from ropewalk.flows._flow import Flow
+from ropewalk.flows._history import Form, RunHistory, Step
+from ropewalk.flows._records import Entry, Kind, made
+from ropewalk.flows._steps import StepSettings, carried_on_by
+
+if TYPE_CHECKING:
+    from ropewalk.flows._engine import Engine
+
+#: Seconds that a run waits in its thread before it gives the thread back.
+_PATIENCE = 1.0
+#: What ends a step, and is no failure of it.
+INTERRUPTIONS = (CancelledError, PoolClosed, PoolTerminated)
+#: So many results are recorded with one sync at most.
+_BATCH = 512
+#: So many steps of a map are submitted at most whose results have not arrived.
+_FLYING = 4096
+
+Why = Literal["suspended", "cancelled", "closed", "broken", "interrupted"]
+
+
+class Unwound(BaseException):
+    """Ends the function of a flow whose run does not go on here; not an `Exception`, so that flows do not catch it."""
+
+    def __init__(self, why: Why, cause: BaseException | None = None) -> None:
+        super().__init__(why)
+        self.why: Why = why
+        self.cause = cause
+
+
+class Waiting(NamedTuple):
+    """What a suspended run waits for."""
+
+    #: In seconds since 1970; `None` for an event without a time limit.
+    until: float | None
+    event: str | None
+    #: Whether it has come.
+    is_over: Callable[[], bool]
+
+
+class Carried:
+    """A run that a thread carries on; see `_steps.Execution`."""
+
+    def __init__(self, engine: Engine, history: RunHistory) -> None:
+        self._engine = engine
+        self._history = history
+        self._counts: dict[bytes, itertools.count[int]] = {}
+        self._futures: set[Future[Any]] = set()
+        self._unwound: Unwound | None = None
+        #: Set when something has come for which the thread may wait.
+        self.woken = threading.Event()
+        #: Why the run does not go on here, once it was said.
+        self.stopped: Why | None = None
+        self.waiting: Waiting | None = None
+        #: The keys of the steps that the function has asked for.
+        self._asked: set[bytes] = set()
+
+    # --- what other threads call ------------------------------------------------------------------------------------
+
+    def stop(self, why: Why, *, running: bool) -> None:
+        """Lets the run end at its next step; cancels the tasks of its steps, also those that run if it says so."""
+        if self.stopped is None or why == "cancelled":
+            self.stopped = why
+        self.woken.set()
+        for future in tuple(self._futures):
+            if running and hasattr(future, "_progress"):  # A future of Ropewalk's.
+                future.cancel(running=True)  # type: ignore[call-arg]
+            else:
+                future.cancel()
+
+    # --- the flow's code --------------------------------------------------------------------------------------------
+
+    def go(self, flow: Flow[..., Any]) -> Any:
+        """Calls the function of the flow; returns its result.
+
+        Raises:
+            Unwound: the run does not go on here, or not now.
+            Exception: what the function raised.
+        """
+        args, kwargs = self._engine.packer.unpack(self._history.arguments)
+        with carried_on_by(self):
+            try:
+                result = flow._function(*args, **kwargs)
+            except Unwound:
+                raise
+            except BaseException as error:
+                if self._unwound is not None:  # The function has put another exception into its place.
+                    raise self._unwound from error
+                raise
+            if self._unwound is not None:
+                raise self._unwound
+            return result
+
+    def unasked(self) -> int:
+        """Returns how many steps an earlier execution has finished for which this one did not ask."""
+        return sum(
+            step.state != "running" and key not in self._asked for key, step in self._history.steps.items()
+        )
+
+    # --- steps ------------------------------------------------------------------------------------------------------
+
+    def step(
+        self,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        settings: StepSettings,
+    ) -> Any:
+        """Runs a step, or returns its recorded result."""
+        name, known_as = self._identity(function, settings.name)
+        made_call = _Call("call", name, self._key("call", known_as, (args, kwargs)), function, args, kwargs)
+        found = self._history.steps.get(made_call.key)
+        if found is not None and found.state != "running":
+            return self._recorded(found)
+        self._run(made_call, self._executor(settings), Tries(settings.retry))
+        return made_call.taken()
+
+    def map(
+        self, function: Callable[..., Any], inputs: list[tuple[Any, ...]], settings: StepSettings
+    ) -> list[Any]:
+        """Runs a step for each input."""
+        name, known_as = self._identity(function, settings.name)
+        executor = self._executor(settings)
+        calls = [
+            _Call("map", name, self._key("map", known_as, (args, {})), function, args, {}) for args in inputs
+        ]
+        left = [one for one in calls if not self._is_known(one)]
+        if left:
+            self._check()
+        if executor is None:
+            for one in left:
+                self._run(one, None, Tries(settings.retry))
+        elif left:
+            self._run_all(left, executor, settings)
+        return [one.taken() for one in calls]
+
+    def _is_known(self, one: _Call) -> bool:
+        found = self._history.steps.get(one.key)
+        if found is None or found.state == "running":
+            return False
+        try:
+            one.value = self._recorded(found)
+        except Exception as error:
+            one.error = error
+        return True
+
+    def _run(self, one: _Call, executor: Executor | None, tries: Tries) -> None:
+        """Runs a step in this thread, or on an executor, until it has an outcome, and records that."""
+        self._begin(one)
+        while not self._settle(one, partial(self._attempt, one, executor), tries):
+            self._pause(one.delay)
+        assert one.entry is not None
+        self._commit([one.entry])
+
+    def _run_all(self, left: list[_Call], executor: Executor, settings: StepSettings) -> None:
+        """Runs steps on an executor, all at once, and records their outcomes as they come."""
+        arrivals: queue.SimpleQueue[tuple[_Call, Future[Any]]] = queue.SimpleQueue()
+        #: Those that are tried again, by the time of that.
+        later: list[tuple[float, int, _Call]] = []
+        number = itertools.count()
+        tries = {one: Tries(settings.retry) for one in left}
+        flying = 0
+        unwound: Unwound | None = None
+
+        def submit(one: _Call) -> None:
+            self._submit(one, executor).add_done_callback(lambda done: arrivals.put((one, done)))
+
+        for one in left:
+            self._begin(one)
+        waiting = iter(left)
+        while True:
+            while unwound is None and flying < _FLYING and (ready := _next(later, waiting)) is not None:
+                try:
+                    submit(ready)
+                    flying += 1
+                except Exception as error:
+                    unwound = self._interruption(error)
+                    if unwound is None:
+                        raise
+            if not flying and (unwound is not None or not later):
+                break
+            entries: list[Entry] = []
+            for one, future in _arrived(arrivals, later[0][0] if later else None, flying > 0):
+                flying -= 1
+                self._futures.discard(future)
+                try:
+                    if self._settle(one, future.result, tries[one]):
+                        assert one.entry is not None
+                        entries.append(one.entry)
+                    else:
+                        heapq.heappush(later, (time.monotonic() + one.delay, next(number), one))
+                except Unwound as found:
+                    unwound = unwound or found
+            if entries:
+                self._commit(entries)
+            if self.stopped is not None and unwound is None:
+                # The tasks that have not started are cancelled; the others arrive, and are recorded.
+                unwound = self._unwinding(self.stopped)
+        if unwound is not None:
+            raise unwound
+
+    def _settle(self, one: _Call, outcome: Callable[[], tuple[Any, list[Effect]]], tries: Tries) -> bool:
+        """Takes the outcome of an attempt; returns whether there is no further one."""
+        try:
+            one.value, effects = outcome()
+        except Exception as error:
+            unwound = self._interruption(error)
+            if unwound is not None:
+                raise unwound from error
+            delay = tries.delay_after(error)
+            if delay is not None:
+                one.delay = delay
+                return False
+            one.error = error
+        else:
+            try:
+                one.entry = self._success(one, effects)
+            except Exception as error:  # It cannot be pickled.
+                one.error = error
+        if one.error is not None:
+            one.entry = self._failure(one, one.error)
+        return True
+
+    def _attempt(self, one: _Call, executor: Executor | None) -> tuple[Any, list[Effect]]:
+        if executor is None:
+            one.attempts += 1
+            with carried_on_by(None):
+                return call(one.described(self._history.id), one.function, one.args, one.kwargs)
+        future = self._submit(one, executor)
+        try:
+            return future.result()
+        finally:
+            self._futures.discard(future)
+
+    def _submit(self, one: _Call, executor: Executor) -> Future[tuple[Any, list[Effect]]]:
+        one.attempts += 1
+        future = executor.submit(call, one.described(self._history.id), one.function, one.args, one.kwargs)
+        self._futures.add(future)
+        if self.stopped is not None:
+            future.cancel()
+        return future
+
+    def _executor(self, settings: StepSettings) -> Executor | None:
+        executor = settings.pool if settings.has_pool else self._engine.pool
+        if settings.timeout is None:
+            return executor
+        options: Any = getattr(executor, "options", None)
+        if options is None:
+            raise ValueError("timeout= needs a pool of Ropewalk's: a call in this thread cannot be ended")
+        limited: Executor = options(task_timeout=settings.timeout)
+        return limited
+
+    # --- waits ------------------------------------------------------------------------------------------------------
+
+    def sleep(self, seconds: float) -> None:
+        """Sleeps for some time from the first call on."""
+        key = self._key("sleep", b"sleep", seconds)
+        self._sleep(key, f"sleep {seconds:g} s", lambda: time.time() + seconds)
+
+    def sleep_until(self, when: float) -> None:
+        """Sleeps until a time, in seconds since 1970."""
+        self._sleep(self._key("sleep", b"until", when), "sleep_until", lambda: when)
+
+    def _sleep(self, key: bytes, name: str, until: Callable[[], float]) -> None:
+        found = self._history.steps.get(key)
+        if found is not None and found.state != "running":
+            return
+        self._check()
+        if found is None or found.until is None:
+            found = self._wait_begins(key, name, "sleep", until())
+        until_then = found.until
+        assert until_then is not None
+        self._wait(until_then, None, lambda: time.time() >= until_then)
+        self._commit([made(Kind.FINISHED, self._history.number, *_plain(name, "sleep"), key=key)])
+
+    def wait_event(self, name: str, timeout: float | None, default: Any) -> Any:
+        """Waits for the next event of a name."""
+        digest = key_of(("event", name))
+        number = next(self._counts.setdefault(digest, itertools.count()))
+        key = key_of((digest, number))
+        self._asked.add(key)
+        found = self._history.steps.get(key)
+        if found is not None and found.state != "running":
+            return self._engine.packer.unpack(found.outcome) if found.outcome else default
+        self._check()
+        values = self._engine.events_of(name)
+        if len(values) <= number:
+            if found is None:
+                found = self._wait_begins(
+                    key, name, "event", None if timeout is None else time.time() + timeout
+                )
+            until = found.until
+            self._wait(
+                until,
+                name,
+                lambda: len(values) > number or (until is not None and time.time() >= until),
+            )
+        packed = values[number] if len(values) > number else b""
+        fields = (name.encode(), b"event", packed, b"", b"1")
+        self._commit([made(Kind.FINISHED, self._history.number, *fields, key=key)])
+        return self._engine.packer.unpack(packed) if packed else default
+
+    def _wait_begins(self, key: bytes, name: str, form: Form, until: float | None) -> Step:
+        """Records until when a step waits, before it waits: the end of the process shall not begin the time anew."""
+        at = b"" if until is None else repr(until).encode()
+        self._commit([made(Kind.BEGAN, self._history.number, name.encode(), form.encode(), at, key=key)])
+        return self._history.steps[key]
+
+    def _wait(self, until: float | None, event: str | None, is_over: Callable[[], bool]) -> None:
+        """Waits a moment; then gives the thread back until the time or the event has come."""
+        self.waiting = Waiting(until, event, is_over)
+        patience = time.monotonic() + _PATIENCE
+        if event is not None:
+            self._engine.await_event(event, self)
+        try:
+            while not is_over():
+                self._check()
+                left = patience - time.monotonic()
+                if left <= 0:
+                    raise self._unwinding("suspended")
+                self.woken.wait(left if until is None else max(0.0, min(left, until - time.time())))
+                self.woken.clear()
+        finally:
+            if event is not None:
+                self._engine.await_no_event(event, self)
+        self._check()
+        self.waiting = None
+
+    def _pause(self, seconds: float) -> None:
+        """Waits between two attempts."""
+        end = time.monotonic() + seconds
+        while (left := end - time.monotonic()) > 0:
+            self._check()
+            self.woken.wait(left)
+            self.woken.clear()
+        self._check()
+
+    # --- effects ----------------------------------------------------------------------------------------------------
+
+    def effect(self, effect: Effect) -> None:
+        """Records an effect of the flow itself."""
+        function, args, kwargs = effect
+        name, known_as = self._identity(function, None)
+        key = self._key("effect", known_as, (args, kwargs))
+        if key not in self._history.steps:
+            self._check()
+            made_call = _Call("effect", name, key, function, args, kwargs)
+            self._commit([self._success(made_call, [effect])])
+
+    # --- records ----------------------------------------------------------------------------------------------------
+
+    def _identity(self, function: Callable[..., Any], name: str | None) -> tuple[str, bytes]:
+        """Returns the name of a step, and the digest that stands for its function."""
+        if isinstance(function, Flow):
+            raise TypeError(
+                f"{function.name} is a flow: call it as a function, and its steps become steps of this run"
+            )
+        if name is not None:
+            return name, name.encode()
+        shown: str = getattr(function, "__qualname__", "") or type(function).__qualname__
+        if type(function) is FunctionType and "<" not in function.__qualname__:
+            # The same one whether its file is run or imported.
+            module = _main_name() if function.__module__ == "__main__" else function.__module__
+            return shown, key_of((module, function.__qualname__))
+        return shown, key_of_function(function)
+
+    def _key(self, form: Form, known_as: bytes, arguments: object) -> bytes:
+        """Returns the key of a step: of equal ones in this run each has its own."""
+        try:
+            digest = key_of((form, known_as, arguments))
+        except Exception as error:
+            raise TypeError(
+                f"a step has no key: {error}. A key needs arguments that can be pickled; pass what they are made from, "
+                f"for instance a path instead of an open file"
+            ) from error
+        number = next(self._counts.setdefault(digest, itertools.count()))
+        key = digest if number == 0 else key_of((digest, number))
+        self._asked.add(key)
+        return key
+
+    def _recorded(self, step: Step) -> Any:
+        if step.state == "failed":
+            error = unpacked_error(step.outcome, step.error)
+            error.add_note(
+                f"The step {step.name} has failed so in an earlier execution of the run {self._history.id!r}."
+            )
+            raise error
+        try:
+            return self._engine.packer.unpack(step.outcome)
+        except JournalError as error:
+            raise self._unwinding("broken", error) from error
+        except Exception as error:
+            error.add_note(
+                f"The journal has the result of the step {step.name}, and it cannot be unpickled now. "
+                f"`ropewalk flows fork --from {step.key.hex()[:8]}` runs the step again."
+            )
+            raise
+
+    def _begin(self, one: _Call) -> None:
+        self._check()
+        entry = made(Kind.BEGAN, self._history.number, one.name.encode(), one.form.encode(), b"", key=one.key)
+        try:
+            self._engine.record_soon(entry)
+        except JournalError as error:
+            raise self._broken(error) from error
+
+    def _success(self, one: _Call, effects: list[Effect]) -> Entry:
+        pack = self._engine.packer.pack
+        try:
+            packed = pack(one.value)
+            kept = len(effects).to_bytes(4, "little") + pack(effects) if effects else b""
+        except JournalError as error:
+            raise self._broken(error) from error
+        except Exception as error:
+            error.add_note(f"The step {one.name} has run, and its result or its effects cannot be recorded.")
+            raise
+        return self._ended(Kind.FINISHED, one, packed, kept)
+
+    def _failure(self, one: _Call, error: Exception) -> Entry:
+        return self._ended(Kind.FAILED, one, text_of(error).encode(), packed_error(error))
+
+    def _ended(self, kind: Kind, one: _Call, *outcome: bytes) -> Entry:
+        fields = (one.name.encode(), one.form.encode(), *outcome, str(max(one.attempts, 1)).encode())
+        return made(kind, self._history.number, *fields, key=one.key)
+
+    def _commit(self, entries: list[Entry]) -> None:
+        """Puts records on the disk, and hands their effects on."""
+        if self.stopped == "cancelled":
+            raise self._unwinding("cancelled")
+        try:
+            for start in range(0, len(entries), _BATCH):
+                self._engine.record(entries[start : start + _BATCH])
+        except JournalError as error:
+            raise self._broken(error) from error
+
+    # --- the end ----------------------------------------------------------------------------------------------------
+
+    def _check(self) -> None:
+        """Ends the function if the run does not go on here."""
+        if self._unwound is not None:
+            raise self._unwound
+        if self.stopped is not None:
+            raise self._unwinding(self.stopped)
+
+    def _interruption(self, error: Exception) -> Unwound | None:
+        """Returns what ends the function if the step was ended from outside, which is no failure of the step."""
+        if not isinstance(error, INTERRUPTIONS):
+            return None
+        return self._unwinding(self.stopped or "interrupted", error)
+
+    def _broken(self, error: JournalError) -> Unwound:
+        return self._unwinding("closed" if isinstance(error, JournalClosed) else "broken", error)
+
+    def _unwinding(self, why: Why, cause: BaseException | None = None) -> Unwound:
+        if self._unwound is None:
+            self._unwound = Unwound(why, cause)
+        return self._unwound
+
+
+class _Call:
+    """A step that is run, or was."""
+
+    __slots__ = (
+        "args",
+        "attempts",
+        "delay",
+        "entry",
+        "error",
+        "form",
+        "function",
+        "key",
+        "kwargs",
+        "name",
+        "value",
+    )
+
+    def __init__(
+        self,
+        form: Form,
+        name: str,
+        key: bytes,
+        function: Callable[..., Any],
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> None:
+        self.form: Form = form
+        self.name, self.key = name, key
+        self.function, self.args, self.kwargs = function, args, kwargs
+        self.attempts = 0
+        #: Seconds until the next attempt.
+        self.delay = 0.0
+        #: The record of its outcome.
+        self.entry: Entry | None = None
+        self.value: Any = None
+        self.error: Exception | None = None
+
+    def described(self, run: str) -> StepCall:
+        """Returns what the step says of itself where it runs."""
+        return StepCall(run, self.name, self.key.hex(), self.attempts)
+
+    def taken(self) -> Any:
+        """Returns the result, or raises the error."""
+        if self.error is None:
+            return self.value
+        error, self.error = self.error, None
+        try:
+            raise error
+        finally:
+            # The traceback refers to this frame: what refers to the error would make a cycle of it.
+            del error
+
+
+def _next(later: list[tuple[float, int, _Call]], waiting: Iterator[_Call]) -> _Call | None:
+    """Returns the next step to be submitted, if there is one now."""
+    if later and later[0][0] <= time.monotonic():
+        return heapq.heappop(later)[2]
+    return next(waiting, None)
+
+
+def _arrived(
+    arrivals: queue.SimpleQueue[tuple[_Call, Future[Any]]], due: float | None, is_flying: bool
+) -> list[tuple[_Call, Future[Any]]]:
+    """Waits for arrivals until a time, and returns those that are there."""
+    if not is_flying:
+        # Nothing can arrive before the next attempt; a stop is seen between these slices.
+        time.sleep(min(max(0.0, (due or 0.0) - time.monotonic()), 0.05))
+        return []
+    found: list[tuple[_Call, Future[Any]]] = []
+    try:
+        found.append(arrivals.get(timeout=None if due is None else max(0.0, due - time.monotonic())))
+        while len(found) < _BATCH:
+            found.append(arrivals.get_nowait())
+    except queue.Empty:
+        pass
+    return found
+
+
+def _plain(name: str, form: Form) -> tuple[bytes, bytes, bytes, bytes, bytes]:
+    return name.encode(), form.encode(), b"", b"", b"1"
+
+
+def _main_name() -> str:
+    """Returns the name under which the program's main file could be imported."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name)
+    return splitext(basename(getattr(main, "__file__", None) or "__main__"))[0]

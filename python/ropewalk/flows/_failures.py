@@ -1,0 +1,35 @@
+"""The errors of steps and runs in the journal, which are raised again when a run goes on, and shown to the user."""
+
+from __future__ import annotations
+
+import pickle
+import traceback
+from typing import cast
+
+from ropewalk._errors import RemoteError
+from ropewalk.flows._packed import pickled
+from ropewalk.flows._secrets import redacted
+
+
+def text_of(error: BaseException) -> str:
+    """Returns the type and the message of an error, without the values of secrets."""
+    return redacted("".join(traceback.format_exception_only(error)).strip())
+
+
+def packed_error(error: BaseException) -> bytes:
+    """Packs an error; one that pickle cannot rebuild is packed as a `RemoteError` with its text."""
+    try:
+        packed = pickled(error)
+        if isinstance(pickle.loads(memoryview(packed)[1:]), BaseException):
+            return packed
+    except Exception:
+        pass
+    return pickled(RemoteError(text_of(error)))
+
+
+def unpacked_error(packed: bytes, text: str) -> Exception:
+    """Returns the error that was packed, or a `RemoteError` with its text."""
+    try:
+        return cast("Exception", pickle.loads(memoryview(packed)[1:]))
+    except Exception:
+        return RemoteError(text)

@@ -1,0 +1,76 @@
+"""`Secret`: what a step needs and no file shall have."""
+
+from __future__ import annotations
+
+import os
+from typing import Any
+
+#: The names of all secrets that this process has made or unpickled.
+_NAMES: set[str] = set()
+#: A shorter value would be found in texts that have nothing to do with it.
+_SHORTEST = 4
+
+
+class Secret:
+    """The name of an environment variable whose value is neither recorded nor printed.
+
+    A step gets the secret as an argument, and reads `value` where it runs. The journal has the name alone, and the
+    value is blotted out of the errors that are recorded and shown.
+
+    Examples:
+        >>> import os
+        >>> from ropewalk.flows import Secret
+        >>> os.environ["SHOP_TOKEN"] = "a-long-token"
+        >>> token = Secret("SHOP_TOKEN")
+        >>> token, len(token.value)
+        (Secret('SHOP_TOKEN'), 12)
+    """
+
+    __slots__ = ("_name",)
+
+    def __init__(self, name: str) -> None:
+        given: Any = name
+        if not isinstance(given, str) or not given:
+            raise TypeError(f"a secret is the name of an environment variable, not {type(given).__name__}")
+        self._name = name
+        _NAMES.add(name)
+
+    @property
+    def name(self) -> str:
+        """The name of the environment variable."""
+        return self._name
+
+    @property
+    def value(self) -> str:
+        """The value, of the process in which it is read.
+
+        Raises:
+            LookupError: the environment does not have it.
+        """
+        try:
+            return os.environ[self._name]
+        except KeyError:
+            raise LookupError(
+                f"the environment has no {self._name}, which is a secret of this program"
+            ) from None
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Secret) and other._name == self._name
+
+    def __hash__(self) -> int:
+        return hash(self._name)
+
+    def __reduce__(self) -> tuple[type[Secret], tuple[str]]:
+        return Secret, (self._name,)
+
+    def __repr__(self) -> str:
+        return f"Secret({self._name!r})"
+
+
+def redacted(text: str) -> str:
+    """Returns a text in which the values of this process's secrets are blotted out."""
+    values = (os.environ.get(name, "") for name in tuple(_NAMES))
+    for value in sorted(values, key=len, reverse=True):
+        if len(value) >= _SHORTEST:
+            text = text.replace(value, "***")
+    return text
