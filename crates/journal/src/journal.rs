@@ -17,11 +17,15 @@
 //! A write that fails before anything was changed on the disk (no room) costs its batch, and no other. If it cannot be
 //! ruled out that records of a failed batch are on the disk, the journal has failed: only opening it again tells.
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use ropewalk_base::{Code, Error, Result};
+#[cfg(not(loom))]
 use ropewalk_executor::{Executor as _, Job, background};
 use ropewalk_os::process;
 use ropewalk_sync::{Arc, Condvar, Mutex, MutexGuard};
@@ -65,7 +69,7 @@ impl Default for Config {
 }
 
 /// A batch has enough company with so many records.
-const COMPANY: usize = 64;
+const COMPANY: usize = if cfg!(loom) { 2 } else { 64 };
 
 /// What recovery has found.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -540,24 +544,37 @@ impl<D: Disk> Journal<D> {
     }
 
     /// What was written without a sync gets one after the interval.
+    #[cfg(not(loom))]
     fn sync_later(&self, state: &mut State<D::File>) {
         let Durability::Interval(interval) = self.shared.config.durability else { return };
         let shared = Arc::downgrade(&self.shared);
         let job = Job::new(move || {
             if let Some(shared) = shared.upgrade() {
-                let journal = Self { shared };
-                if let Ok(mut state) = journal.lock() {
-                    state.is_due = false;
-                    drop(state);
-                    // An error is kept, and the next call reports it.
-                    let _ = journal.sync();
-                }
+                Self { shared }.sync_as_due();
             }
         });
         let interval = interval.min(LONGEST_WAIT);
         let later = background().map(|executor| executor.execute_after(interval, job));
         // Without a thread for it the next record would ask again.
         state.is_due = matches!(later, Ok(Ok(_)));
+    }
+
+    /// A model has no executor; one of its threads does the job.
+    #[cfg(loom)]
+    #[cfg_attr(mutants, mutants::skip)]
+    fn sync_later(&self, state: &mut State<D::File>) {
+        state.is_due = matches!(self.shared.config.durability, Durability::Interval(_));
+    }
+
+    /// The sync after the interval.
+    #[cfg_attr(loom, allow(dead_code, reason = "the model alone calls it"))]
+    fn sync_as_due(&self) {
+        if let Ok(mut state) = self.lock() {
+            state.is_due = false;
+            drop(state);
+            // An error is kept, and the next call reports it.
+            let _ = self.sync();
+        }
     }
 }
 

@@ -18,7 +18,7 @@ mod journal;
 mod lookup;
 mod reader;
 mod recovery;
-#[cfg(test)]
+#[cfg(all(test, not(loom)))]
 mod simulation;
 mod writer;
 
