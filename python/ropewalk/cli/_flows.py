@@ -13,8 +13,9 @@ from ropewalk import JournalError
 from ropewalk.cli._errors import SOME_FAILED, SUCCESS, CommandError
 from ropewalk.cli._flags import FlowsOptions
 from ropewalk.flows._graph import seconds_of, svg_of, text_of
-from ropewalk.flows._history import History, RunHistory, Step, history_of
+from ropewalk.flows._history import History, RunHistory, Step, entries, first_step, history_of
 from ropewalk.flows._packed import is_large, size_of
+from ropewalk.flows._records import Kind
 from ropewalk.flows._requests import Request, event, post, posted
 
 #: Seconds for which a request's answer is waited for.
@@ -275,7 +276,7 @@ def _fork(path: str, options: FlowsOptions) -> int:
     run = _run_in(history_of(path), path, options.id)
     step = options.step
     assert step is not None
-    if not any(found.name == step or found.key.hex().startswith(step) for found in run.steps.values()):
+    if first_step(run, step) is None:
         names = ", ".join(dict.fromkeys(found.name for found in run.steps.values()))
         raise CommandError(f"the run {run.id!r} has no step {step!r}", f"one of these: {names}")
     request: Request = {"do": "fork", "id": run.id, "step": step}
@@ -310,9 +311,9 @@ def _posted(path: str, request: Request) -> int:
     while time.monotonic() < end:
         history = history_of(path)
         if history.served >= number:
-            refused = [why for _, what, why in history.refused if what]
-            if refused and _is_refused(path, number):
-                sys.stderr.write(f"ropewalk: process {owner} has refused the request: {refused[-1]}\n")
+            refusal = _refusal(path, number)
+            if refusal is not None:
+                sys.stderr.write(f"ropewalk: process {owner} has refused the request: {refusal}\n")
                 return SOME_FAILED
             print(f"done by process {owner}")
             return SUCCESS
@@ -321,8 +322,9 @@ def _posted(path: str, request: Request) -> int:
     return SUCCESS
 
 
-def _is_refused(path: str, number: int) -> bool:
-    from ropewalk.flows._history import entries
-    from ropewalk.flows._records import Kind
-
-    return any(entry.request == number and entry.kind is Kind.REFUSED for entry in entries(path))
+def _refusal(path: str, number: int) -> str | None:
+    """Returns why a request was refused, if it was."""
+    return next(
+        (entry.text(1) for entry in entries(path) if entry.request == number and entry.kind is Kind.REFUSED),
+        None,
+    )

@@ -30,11 +30,11 @@ from ropewalk._errors import (
 )
 from ropewalk._retry import Retry
 from ropewalk.flows._execution import Carried, Unwound
-from ropewalk.flows._failures import packed_error, text_of
+from ropewalk.flows._failures import packed_error, text_of, unrecordable
 from ropewalk.flows._flow import Flow, digest_of_code, known
-from ropewalk.flows._history import History, RunHistory, entries, history_of, started
+from ropewalk.flows._history import History, RunHistory, entries, files_of, first_step, history_of
 from ropewalk.flows._outbox import Outbox
-from ropewalk.flows._packed import Packer, file_of, is_large
+from ropewalk.flows._packed import Packer
 from ropewalk.flows._records import TITLE, Entry, Kind, encoded, made
 from ropewalk.flows._requests import Posted, Request, packed_value
 from ropewalk.flows._run import Run
@@ -130,6 +130,7 @@ class Engine:
         with self._lock:
             for entry in made_entries:
                 self.history.apply(entry)
+                self.packer.recorded(files_of(entry))
                 if entry.kind is Kind.FINISHED and entry.fields[3]:
                     run = self.history.numbered(entry.run)
                     if run is not None:
@@ -161,7 +162,14 @@ class Engine:
         for carried in self._awaited.get(name, ()):
             carried.woken.set()
         for run in self._until_event.pop(name, ()):
-            self._queue(run)
+            waiting = run._waiting
+            # It may have gone on meanwhile, because its time was over or because it was cancelled.
+            if run._phase != "suspended" or waiting is None or waiting.event != name:
+                continue
+            if waiting.is_over():
+                self._queue(run)
+            else:
+                self._until_event.setdefault(name, set()).add(run)
 
     # --- starting ---------------------------------------------------------------------------------------------------
 
@@ -172,7 +180,15 @@ class Engine:
         code = self._code_of(flow)
         packed = None
         if id not in self.runs:
-            packed = self.packer.pack(arguments)
+            try:
+                packed = self.packer.pack(arguments)
+            except JournalError:
+                raise
+            except Exception as error:
+                raise TypeError(
+                    f"the arguments of {flow.name} cannot be recorded: {error}. Pass what they are made from, for "
+                    f"instance a path instead of an open file"
+                ) from error
         with self._lock:
             self._check_open()
             found = self.runs.get(id)
@@ -187,7 +203,7 @@ class Engine:
             fields = (id.encode(), flow.name.encode(), code, arguments_key, packed, b"")
             entry = made(Kind.STARTED, self.history.next_number, *fields)
             self.journal.append_nowait(encoded(entry))
-            self.history.apply(entry)
+            self._apply([entry])
             run = self.runs[id] = Run[Any](self, self.history.runs[id])
             run._code_flow = flow
             for other in [one for one in self.runs.values() if one._is_unknown and one.flow == flow.name]:
@@ -295,8 +311,7 @@ class Engine:
                 except JournalError:
                     raise
                 except Exception as unpicklable:
-                    unpicklable.add_note(f"The flow {run.flow} has run, and its result cannot be recorded.")
-                    error = unpicklable
+                    error = unrecordable("flow", run.flow, unpicklable)
             if error is not None:
                 fields = (b"failed", packed_error(error), text_of(error).encode())
             with self._lock:
@@ -362,8 +377,10 @@ class Engine:
 
     def send(self, name: str, packed: bytes, request: int = 0) -> None:
         """Records an event."""
-        self._check_open()
-        self.record([made(Kind.EVENT, 0, name.encode(), packed, request=request)])
+        # Under the lock: events of a name are numbered, so memory has them in the order of the journal.
+        with self._lock:
+            self._check_open()
+            self.record([made(Kind.EVENT, 0, name.encode(), packed, request=request)])
 
     def cancel(self, run: Run[Any], request: int = 0) -> bool:
         """Cancels a run; returns whether it is cancelled."""
@@ -374,13 +391,17 @@ class Engine:
                 return run._history.state == "cancelled"
             self.record([made(Kind.ENDED, run._history.number, b"cancelled", b"", b"", request=request)])
             carried = run._carried
-            is_idle = run._phase in ("resting", "suspended")
+            if run._phase == "queued":
+                self._ready.remove(run)
+            is_idle = carried is None
+            if run._phase == "resting":
+                # What stopped it is no longer its outcome.
+                run._problem = None
+                run._renew(anew=True)
         if carried is not None:
             carried.stop("cancelled", running=True)
-        elif is_idle:
+        if is_idle:
             self._cancelled(run)
-        else:
-            run._settle(None, FlowCancelled(f"the run {run.id!r} of {run.flow} was cancelled"))
         return True
 
     def retry(self, run: Run[Any], request: int = 0) -> None:
@@ -416,14 +437,11 @@ class Engine:
         old = history_of(self.path).runs.get(id)
         if old is None:
             raise FlowUnknown(f"{self.path} has no run {id!r}")
-        taken = []
-        for found in old.steps.values():
-            if found.name == step or found.key.hex().startswith(step):
-                break
-            taken.append(found)
-        else:
+        first = first_step(old, step)
+        if first is None:
             names = ", ".join(dict.fromkeys(found.name for found in old.steps.values())) or "none"
             raise FlowUnknown(f"the run {id!r} has no step {step!r}; its steps are: {names}")
+        taken = itertools.takewhile(lambda one: one is not first, old.steps.values())
         flow = known(old.flow)
         with self._lock:
             if new is None:
@@ -457,27 +475,34 @@ class Engine:
 
     def forget(self, chosen: list[str]) -> None:
         """Removes runs that have ended from the journal, and the files of their results."""
-        self._check_open()
-        upto = self.journal.last
         gone = set(chosen)
         kept: list[bytes] = [TITLE]
-        numbers: set[int] = set()
-        files: set[str] = set()
-        for entry in entries(self.path):
-            if entry.kind is Kind.STARTED and entry.text(0) in gone:
-                numbers.add(started(entry).number)
-        for entry in entries(self.path):
-            if entry.run in numbers or entry.kind in (Kind.SERVED, Kind.REFUSED):
-                continue
-            kept.append(encoded(entry))
-            files.update(file_of(field) for field in entry.fields if is_large(field) and len(field) == 25)
-        kept.append(encoded(made(Kind.SERVED, request=self.history.served)))
         with self._lock:
-            self.journal.compact(kept, upto)
-            for name in gone:
-                del self.runs[name]
-            self.history.forget(gone)
-        self.packer.remove_all_but(files)
+            self._check_open()
+            numbers = {self.runs[name]._history.number for name in gone}
+            served = self.history.served
+            # What others append from here on stays behind the compacted records, and is not to be among them too.
+            upto = self.journal.last
+        with self.packer.fresh() as files:
+            # Also what nobody has waited for yet: the file has it then.
+            self.journal.sync()
+            for entry in entries(self.path, upto):
+                if entry.run in numbers or entry.kind in (Kind.SERVED, Kind.REFUSED):
+                    continue
+                kept.append(encoded(entry))
+                files.update(files_of(entry))
+            kept.append(encoded(made(Kind.SERVED, request=served)))
+            with self._lock:
+                for name in gone:
+                    if self.runs[name]._history.state == "running":
+                        raise FlowError(f"the run {name!r} goes on again")
+                self.journal.compact(kept, upto)
+                for name in gone:
+                    del self.runs[name]
+                self.history.forget(gone)
+            for entry in entries(self.path):
+                files.update(files_of(entry))
+            self.packer.remove_all_but(files)
 
     def _refuse_request(self, request: int, what: str, why: str) -> None:
         if request:

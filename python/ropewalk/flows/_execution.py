@@ -19,7 +19,7 @@ from ropewalk._errors import JournalClosed, JournalError, PoolClosed, PoolTermin
 from ropewalk._keys import key_of, key_of_function
 from ropewalk._retry import Tries
 from ropewalk._step import Effect, StepCall, call
-from ropewalk.flows._failures import packed_error, text_of, unpacked_error
+from ropewalk.flows._failures import packed_error, text_of, unpacked_error, unrecordable
 from ropewalk.flows._flow import Flow
 from ropewalk.flows._history import Form, RunHistory, Step
 from ropewalk.flows._records import Entry, Kind, made
@@ -32,6 +32,8 @@ if TYPE_CHECKING:
 _PATIENCE = 1.0
 #: What ends a step, and is no failure of it.
 INTERRUPTIONS = (CancelledError, PoolClosed, PoolTerminated)
+#: The executors of the standard library, which are slow to import.
+_STANDARD = ("concurrent.futures.thread", "concurrent.futures.process")
 #: So many results are recorded with one sync at most.
 _BATCH = 512
 #: So many steps of a map are submitted at most whose results have not arrived.
@@ -98,7 +100,10 @@ class Carried:
             Unwound: the run does not go on here, or not now.
             Exception: what the function raised.
         """
-        args, kwargs = self._engine.packer.unpack(self._history.arguments)
+        try:
+            args, kwargs = self._engine.packer.unpack(self._history.arguments)
+        except JournalError as error:
+            raise self._broken(error) from error
         with carried_on_by(self):
             try:
                 result = flow._function(*args, **kwargs)
@@ -193,11 +198,11 @@ class Carried:
             while unwound is None and flying < _FLYING and (ready := _next(later, waiting)) is not None:
                 try:
                     submit(ready)
-                    flying += 1
-                except Exception as error:
-                    unwound = self._interruption(error)
-                    if unwound is None:
-                        raise
+                except Exception as error:  # A closed pool, or a full one: the outcome of the attempt.
+                    refused: Future[Any] = Future()
+                    refused.set_exception(error)
+                    arrivals.put((ready, refused))
+                flying += 1
             if not flying and (unwound is not None or not later):
                 break
             entries: list[Entry] = []
@@ -255,7 +260,15 @@ class Carried:
 
     def _submit(self, one: _Call, executor: Executor) -> Future[tuple[Any, list[Effect]]]:
         one.attempts += 1
-        future = executor.submit(call, one.described(self._history.id), one.function, one.args, one.kwargs)
+        try:
+            future = executor.submit(
+                call, one.described(self._history.id), one.function, one.args, one.kwargs
+            )
+        except RuntimeError as error:
+            if any(base.__module__ in _STANDARD for base in type(executor).__mro__):
+                # The executors of the standard library have no other error for a pool that was shut down.
+                raise PoolClosed(f"the pool takes no steps: {error}") from error
+            raise
         self._futures.add(future)
         if self.stopped is not None:
             future.cancel()
@@ -433,8 +446,7 @@ class Carried:
         except JournalError as error:
             raise self._broken(error) from error
         except Exception as error:
-            error.add_note(f"The step {one.name} has run, and its result or its effects cannot be recorded.")
-            raise
+            raise unrecordable("step", one.name, error) from error
         return self._ended(Kind.FINISHED, one, packed, kept)
 
     def _failure(self, one: _Call, error: Exception) -> Entry:

@@ -8,7 +8,17 @@ from typing import cast
 
 from ropewalk._errors import RemoteError
 from ropewalk.flows._packed import pickled
-from ropewalk.flows._secrets import redacted
+from ropewalk.flows._secrets import blotted, redacted
+
+
+def unrecordable(what: str, name: str, error: Exception) -> TypeError:
+    """Returns the error for a result that pickle refuses."""
+    made = TypeError(
+        f"the {what} {name} has run, and what it returned, or one of its effects, cannot be recorded: {error}. Return "
+        f"what can be pickled, for instance a path instead of an open file"
+    )
+    made.__cause__ = error
+    return made
 
 
 def text_of(error: BaseException) -> str:
@@ -19,7 +29,7 @@ def text_of(error: BaseException) -> str:
 def packed_error(error: BaseException) -> bytes:
     """Packs an error; one that pickle cannot rebuild is packed as a `RemoteError` with its text."""
     try:
-        packed = pickled(error)
+        packed = pickled(blotted(error))
         if isinstance(pickle.loads(memoryview(packed)[1:]), BaseException):
             return packed
     except Exception:

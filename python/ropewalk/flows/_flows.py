@@ -14,7 +14,7 @@ from datetime import timedelta
 from os.path import abspath, realpath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
-from ropewalk._checked import checked_count, checked_span, checked_switch
+from ropewalk._checked import checked_count, checked_limit, checked_switch
 from ropewalk._errors import FlowError, FlowUnknown
 from ropewalk._keys import key_of
 from ropewalk._retry import Retry
@@ -182,7 +182,7 @@ class Flows:
         """
         if isinstance(older_than, timedelta):
             older_than = older_than.total_seconds()
-        checked_span("older_than", older_than)
+        checked_limit("older_than", older_than)
         for id in ids:
             history = self.get(id)._history
             if history.state == "running" or history.effects:

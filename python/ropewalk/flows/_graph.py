@@ -140,8 +140,8 @@ def _box(root: ElementTree.Element, x: float, y: float, box: Box) -> None:
     color = _COLORS[box.state]
     size = {"x": f"{x:g}", "y": f"{y:g}", "width": str(_WIDTH), "height": str(_HEIGHT), "rx": "6"}
     group = ElementTree.SubElement(root, "g")
-    ElementTree.SubElement(group, "title").text = f"{box.title}: {box.state}" + (
-        f", {box.error}" if box.error else ""
+    ElementTree.SubElement(group, "title").text = _for_xml(
+        f"{box.title}: {box.state}" + (f", {box.error}" if box.error else "")
     )
     ElementTree.SubElement(group, "rect", {**size, "fill": "white", "stroke": color, "stroke-width": "2"})
     title = box.title if len(box.title) <= 26 else box.title[:25] + "…"
@@ -158,7 +158,10 @@ def _text(
     weight: str = "normal",
     fill: str = "#212121",
 ) -> None:
-    # XML has no control characters.
-    shown = "".join(character if character.isprintable() else "�" for character in text)
     place = {"x": f"{x:g}", "y": f"{y:g}", "font-weight": weight, "fill": fill}
-    ElementTree.SubElement(parent, "text", place).text = shown
+    ElementTree.SubElement(parent, "text", place).text = _for_xml(text)
+
+
+def _for_xml(text: str) -> str:
+    """Returns a text without control characters, which XML has not."""
+    return "".join(character if character.isprintable() or character == "\n" else "�" for character in text)

@@ -11,6 +11,7 @@ from itertools import islice
 from typing import Literal, cast
 
 from ropewalk._errors import NotAJournal
+from ropewalk.flows._packed import file_of, is_large
 from ropewalk.flows._records import NO_KEY, TITLE, Entry, Kind, decoded
 from ropewalk.journal import read
 
@@ -241,8 +242,8 @@ _APPLY = {
 }
 
 
-def entries(path: str) -> Iterator[Entry]:
-    """Yields the records of a journal of flows.
+def entries(path: str, upto: int | None = None) -> Iterator[Entry]:
+    """Yields the records of a journal of flows, those up to a number if there is one.
 
     Raises:
         NotAJournal: the file is another journal.
@@ -253,12 +254,36 @@ def entries(path: str) -> Iterator[Entry]:
         if record.payload != TITLE:
             raise NotAJournal(f"{path} is a journal, but not of flows")
     for record in records:
+        if upto is not None and record.sequence > upto:
+            return
         try:
             yield decoded(record.payload)
         except ValueError as error:
             raise NotAJournal(
                 f"record {record.sequence} of {path} is none of this version of ropewalk.flows: {error}"
             ) from error
+
+
+def first_step(run: RunHistory, given: str) -> Step | None:
+    """Returns the first step of a name, or the one whose key begins so; a name may look like the beginning of a key."""
+    steps = run.steps.values()
+    named = next((step for step in steps if step.name == given), None)
+    if named is None and given:
+        return next((step for step in steps if step.key.hex().startswith(given)), None)
+    return named
+
+
+def files_of(entry: Entry) -> Iterator[str]:
+    """Yields the names of the files in which a record's values are."""
+    fields: tuple[bytes, ...] = ()
+    if entry.kind is Kind.STARTED:
+        fields = entry.fields[4:5]
+    elif entry.kind is Kind.FINISHED:
+        # The effects stand behind their number.
+        fields = entry.fields[2], entry.fields[3][4:]
+    elif entry.kind is Kind.ENDED:
+        fields = entry.fields[1:2]
+    yield from (file_of(field) for field in fields if is_large(field))
 
 
 def history_of(path: str, *, lean: bool = False) -> History:
@@ -270,7 +295,12 @@ def history_of(path: str, *, lean: bool = False) -> History:
     """
     history = History(lean=lean)
     for entry in entries(path):
-        history.apply(entry)
+        try:
+            history.apply(entry)
+        except ValueError as error:
+            raise NotAJournal(
+                f"{path} has a record of {entry.kind.name} that is none of this version: {error}"
+            ) from error
     return history
 
 
@@ -284,6 +314,8 @@ __all__ = [
     "Step",
     "StepState",
     "entries",
+    "files_of",
+    "first_step",
     "history_of",
     "started",
 ]

@@ -83,23 +83,25 @@ class Outbox:
                 if run is None:
                     return
                 self._busy += 1
+            delay: float | None = None
             try:
                 delay = self._deliver_next(run)
             finally:
+                # In one piece: between two, `wait` would see neither a delivery nor the run that has more.
                 with self._lock:
                     self._busy -= 1
+                    self._put_back(run, delay)
                     self._changed.notify_all()
-            with self._lock:
-                if delay is None or not run.effects:
-                    del self._tries[run.number]
-                    if delay is not None:
-                        continue
-                elif delay == 0.0:
-                    self._tries[run.number] = Tries(self._policy)
-                    self._ready.append(run)
-                else:
-                    heapq.heappush(self._later, (time.monotonic() + delay, next(self._numbers), run))
-                self._changed.notify_all()
+
+    def _put_back(self, run: RunHistory, delay: float | None) -> None:
+        """Lets the next effect of a run be delivered, after some seconds; `None` for no more."""
+        if delay is None or not run.effects or self._is_closed:
+            del self._tries[run.number]
+        elif delay == 0.0:
+            self._tries[run.number] = Tries(self._policy)
+            self._ready.append(run)
+        else:
+            heapq.heappush(self._later, (time.monotonic() + delay, next(self._numbers), run))
 
     def _next(self) -> RunHistory | None:
         while not self._is_closed:

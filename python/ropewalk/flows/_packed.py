@@ -13,7 +13,9 @@ import os
 import pickle
 import stat
 import struct
-from contextlib import suppress
+import threading
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from ropewalk._errors import JournalCorrupt, JournalError, JournalUnsafe
@@ -55,6 +57,11 @@ class Packer:
 
     def __init__(self, folder: str) -> None:
         self._folder = folder
+        self._lock = threading.Lock()
+        #: The files that were written, or found, and whose records are perhaps not in the journal yet.
+        self._unrecorded: set[str] = set()
+        #: While runs are forgotten: those files, and all that come meanwhile.
+        self._fresh: set[str] | None = None
 
     def pack(self, value: Any) -> bytes:
         """Packs a value. When it returns, a large one is on the disk.
@@ -85,12 +92,29 @@ class Packer:
         views = self._mapped(packed)
         return pickle.loads(views[0], buffers=views[1:])
 
+    @contextmanager
+    def fresh(self) -> Iterator[set[str]]:
+        """Yields the names of files that no record may name yet; those that are written inside are added."""
+        with self._lock:
+            names = self._fresh = set(self._unrecorded)
+        try:
+            yield names
+        finally:
+            with self._lock:
+                self._fresh = None
+
+    def recorded(self, names: Iterable[str]) -> None:
+        """Notes that records name these files."""
+        with self._lock:
+            self._unrecorded.difference_update(names)
+
     def remove_all_but(self, names: set[str]) -> None:
         """Removes the files that no record refers to."""
         with suppress(FileNotFoundError):
             for name in os.listdir(self._folder):
-                if name not in names:
-                    with suppress(OSError):
+                # Under the lock: `_keep` finds the file, or writes it again. A draft begins with the file's name.
+                with self._lock, suppress(OSError):
+                    if name.partition(".")[0] not in names:
                         os.unlink(os.path.join(self._folder, name))
 
     def _keep(self, parts: list[memoryview]) -> bytes:
@@ -98,6 +122,10 @@ class Packer:
         head = _MAGIC + b"".join(_COUNT.pack(size) for size in (len(parts), *(part.nbytes for part in parts)))
         size = sum(part.nbytes for part in parts)
         path = os.path.join(self._folder, name.hex())
+        with self._lock:
+            self._unrecorded.add(name.hex())
+            if self._fresh is not None:
+                self._fresh.add(name.hex())
         try:
             self._make_folder()
             if not os.path.exists(path):

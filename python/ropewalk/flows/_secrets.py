@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import os
+import pickle
 from typing import Any
 
 #: The names of all secrets that this process has made or unpickled.
@@ -65,6 +67,33 @@ class Secret:
 
     def __repr__(self) -> str:
         return f"Secret({self._name!r})"
+
+
+class _Blotting(pickle.Pickler):
+    """Pickles a value with other text in the place of what has secrets."""
+
+    def persistent_id(self, obj: Any) -> str | None:
+        text = redacted(obj) if type(obj) is str else obj
+        return None if text is obj or text == obj else text
+
+
+class _Blotted(pickle.Unpickler):
+    """Unpickles what `_Blotting` has pickled."""
+
+    def persistent_load(self, pid: Any) -> Any:
+        return pid
+
+
+def blotted(value: Any) -> Any:
+    """Returns a value, or a copy of it in whose texts the values of secrets are blotted out.
+
+    Raises:
+        Exception: it cannot be pickled.
+    """
+    file = io.BytesIO()
+    _Blotting(file, 5).dump(value)
+    file.seek(0)
+    return _Blotted(file).load()
 
 
 def redacted(text: str) -> str:

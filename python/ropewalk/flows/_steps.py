@@ -105,8 +105,10 @@ _EXECUTION: ContextVar[Execution | None] = ContextVar("ropewalk_flow", default=N
 
 
 def execution() -> Execution | None:
-    """Returns the execution of the run that the calling thread carries on, or `None`."""
-    return _EXECUTION.get()
+    """Returns the execution of the run that the calling thread carries on, or `None`; a step is no part of one."""
+    found = _EXECUTION.get()
+    # A pool's threads run a step with the context of the flow's code, which has submitted it.
+    return None if current() is not None and not isinstance(found, _Plain) else found
 
 
 @contextmanager
@@ -125,7 +127,7 @@ def plainly() -> Any:
 
 
 def _here(call: str) -> Execution:
-    found = _EXECUTION.get()
+    found = execution()
     if found is None:
         where = "in a step" if current() is not None else "outside of a flow"
         raise FlowError(
