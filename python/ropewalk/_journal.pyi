@@ -1,6 +1,7 @@
 """The extension module of the journal."""
 
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any, Self, final
 
@@ -53,6 +54,22 @@ class CallLog:
         self, function: bytes, arguments: object, parts: Callable[[Any], object]
     ) -> tuple[bytes, bytes | None]:
         """Begins a call: its key, and the pickle of its result if it has finished before."""
+    def take(
+        self,
+        inputs: Iterator[Any],
+        most: int,
+        line: deque[Any],
+        calls: tuple[bytes, bool, Callable[[Any], object], Callable[[int, Exception], object]],
+    ) -> tuple[tuple[Any, ...], bytes] | Exception | None:
+        """Takes inputs of a map, at most so many, and appends the pickles of their results to `line`.
+
+        It ends with an input that has not finished, and returns its arguments and its key; or with the exception of the
+        iterator, a `StopIteration` too, and returns that; or with an input that has no key. In place of an input that
+        has no key, or whose result cannot be read, an entry is appended. It returns `None` if there may be more inputs.
+
+        `calls` says what the inputs are: the digest of the function; whether an input is the tuple of all arguments;
+        the function that makes plain values of others; the one that makes an entry of an input's number and its error.
+        """
     def finish(self, key: bytes, result: ReadableBuffer) -> int:
         """Records the result of a call. The end of the process costs nothing from then on; see `sync`."""
     def sync(self) -> int:
@@ -62,6 +79,17 @@ class CallLog:
     @property
     def known(self) -> int:
         """How many finished calls the journal had when it was opened."""
+    @property
+    def taken(self) -> int:
+        """How many inputs `take` has taken, without those that it is taking just now."""
+
+def lay_out(
+    line: deque[Any], laid: deque[Any], loads: Callable[[bytes], Any], made: Callable[[Any], object] | None
+) -> None:
+    """Unpickles the results at the head of a map's line, and moves them to `laid`, as `made` makes them.
+
+    It ends at an entry that is no pickle, and leaves a pickle there that raises.
+    """
 
 def digest(value: object, parts: Callable[[Any], object]) -> bytes:
     """The name of a value that another process gives to an equal one; `parts` makes plain values of the others."""

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ropewalk._load import journal as _compiled
 
 if TYPE_CHECKING:
+    from collections import deque
     from collections.abc import Callable
 
     import numpy as np
@@ -50,6 +51,13 @@ def open_calls(path: str) -> _compiled.CallLog:
         JournalError: it cannot be opened.
     """
     return _compiled.CallLog(path)
+
+
+def lay_out(
+    line: deque[Any], laid: deque[Any], loads: Callable[..., Any], made: Callable[..., Any] | None
+) -> None:
+    """Unpickles the results at the head of a line; see `ropewalk._journal`."""
+    _compiled.lay_out(line, laid, loads, made)
 
 
 def error_of_input(index: int, error: Exception) -> TypeError:

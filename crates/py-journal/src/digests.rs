@@ -27,8 +27,31 @@ pub(crate) fn of(
     behind: Option<Digest>,
     parts: &Bound<'_, PyAny>,
 ) -> PyResult<Digest> {
-    let mut written = Written { bytes: behind.map_or_else(Vec::new, Vec::from), hasher: None, parts };
+    let mut bytes = behind.map_or_else(Vec::new, Vec::from);
+    let mut written = Written { bytes: &mut bytes, hasher: None, parts };
     written.value(value, 0)?;
+    Ok(written.digest())
+}
+
+/// The digest of a call of this function with an input of a map: with `star` the tuple of its arguments, else the only
+/// one. `bytes` is used again from one input to the next.
+pub(crate) fn of_input(
+    input: &Bound<'_, PyAny>,
+    star: bool,
+    function: Digest,
+    parts: &Bound<'_, PyAny>,
+    bytes: &mut Vec<u8>,
+) -> PyResult<Digest> {
+    bytes.clear();
+    bytes.extend(function);
+    let mut written = Written { bytes, hasher: None, parts };
+    if star {
+        written.value(input, 0)?;
+    } else {
+        // As the tuple of it is written.
+        written.head(b't', 1);
+        written.value(input, 1)?;
+    }
     Ok(written.digest())
 }
 
@@ -50,17 +73,17 @@ fn half(hash: blake3::Hash) -> Digest {
 
 /// The bytes of a value, as far as they are not hashed.
 struct Written<'a, 'py> {
-    bytes: Vec<u8>,
+    bytes: &'a mut Vec<u8>,
     /// Made when the bytes become many.
     hasher: Option<Box<blake3::Hasher>>,
     parts: &'a Bound<'py, PyAny>,
 }
 
 impl Written<'_, '_> {
-    fn digest(mut self) -> Digest {
-        match self.hasher.take() {
-            None => half(blake3::hash(&self.bytes)),
-            Some(mut hasher) => half(hasher.update(&self.bytes).finalize()),
+    fn digest(self) -> Digest {
+        match self.hasher {
+            None => half(blake3::hash(self.bytes)),
+            Some(mut hasher) => half(hasher.update(self.bytes).finalize()),
         }
     }
 
@@ -77,7 +100,7 @@ impl Written<'_, '_> {
             return;
         }
         let hasher = self.hasher.get_or_insert_with(|| Box::new(blake3::Hasher::new()));
-        hasher.update(&self.bytes).update(bytes);
+        hasher.update(self.bytes).update(bytes);
         self.bytes.clear();
     }
 
@@ -148,7 +171,8 @@ impl Written<'_, '_> {
             let items = PyList::type_object(py).call1((value,))?;
             let mut digests = Vec::new();
             for item in items.cast::<PyList>()?.to_tuple() {
-                let mut written = Written { bytes: Vec::new(), hasher: None, parts: self.parts };
+                let mut bytes = Vec::new();
+                let mut written = Written { bytes: &mut bytes, hasher: None, parts: self.parts };
                 written.value(&item, depth + 1)?;
                 digests.push(written.digest());
             }

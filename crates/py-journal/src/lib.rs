@@ -4,6 +4,7 @@
 
 mod calls;
 mod digests;
+mod index;
 
 use std::path::PathBuf;
 use std::time::Duration;
@@ -31,6 +32,7 @@ pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_class::<JournalBase>()?;
     m.add_class::<RecordReader>()?;
     m.add_class::<calls::CallLog>()?;
+    m.add_function(wrap_pyfunction!(calls::lay_out, m)?)?;
     m.add_function(wrap_pyfunction!(digest, m)?)
 }
 

@@ -15,14 +15,13 @@ import time
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from functools import partial
 from itertools import islice
 from math import inf
 from typing import TYPE_CHECKING, Any, Never, TypeVar, cast
 
 from ropewalk import _core
-from ropewalk._keys import error_of_input, key_of_function, open_calls, parts
+from ropewalk._keys import error_of_input, key_of_function, lay_out, open_calls, parts
 from ropewalk.pool.parent._map import MapIterator, MapWithProgress
 
 if TYPE_CHECKING:
@@ -43,6 +42,8 @@ _AHEAD = 128
 _GATHERED = 0.005
 #: So many results that have arrived are enough for a sync.
 _ENOUGH = 32
+#: So many inputs that have finished are taken from the iterables at once, at most.
+_BATCH = 1024
 
 
 class _Input:
@@ -111,6 +112,14 @@ def _record(
         entry.arrive()
 
 
+def _refused(number: int, error: Exception) -> _Input:
+    """Returns the entry of an input that has no key."""
+    entry = _Input((), b"")
+    entry.problem = error_of_input(number, error)
+    entry.arrive()
+    return entry
+
+
 def _recorded(pickled: bytes) -> Any:
     try:
         return pickle.loads(pickled)
@@ -148,9 +157,8 @@ class JournaledMap(MapIterator[T]):
         self._is_bounded = buffersize is not None
         self._most: int = buffersize or _AHEAD + _AHEAD_EACH * pool._lanes
         self._is_sized = length is not None
-        self._remaining: int | None = length
-        #: How many inputs were taken from the iterables.
-        self._taken = 0
+        #: How many inputs there are, as far as that is known; when the map has ended, how many were not taken.
+        self._length: int | None = length
         self._input_error: Exception | None = None
         #: An input for which the pool's queue had no room.
         self._held: _Input | None = None
@@ -158,7 +166,7 @@ class JournaledMap(MapIterator[T]):
         #: taken. Of an input that an earlier run has finished this is the pickle of its result.
         self._line: deque[_Input | bytes] = deque()
         #: Results that come before the line.
-        self._laid: deque[Any] = deque()
+        self._laid: deque[T] = deque()
         #: Without `ordered`: the inputs that were submitted, and have not arrived.
         self._flying: dict[_Input, None] = {}
         self._arrivals: queue.SimpleQueue[_Input] | None = (
@@ -176,7 +184,7 @@ class JournaledMap(MapIterator[T]):
         self._turn = threading.RLock()
         key = key_of_function(known_as)
         self._log = open_calls(path)
-        self._function_key = key
+        self._calls = key, self._star, parts, _refused
         try:
             self._fill(self._most)
         except BaseException:
@@ -190,21 +198,18 @@ class JournaledMap(MapIterator[T]):
 
     def _fill(self, most: float) -> None:
         """Takes inputs and submits their tasks, as long as the pool's queue has room for them."""
-        log = self._log
-        if log is None:
-            return
         while self._held is not None or (
             self._inputs is not None and len(self._line) + len(self._flying) < most
         ):
-            entry = self._held or self._next_input(log)
-            if entry is None:
+            log = self._log
+            if log is None:
                 return
-            if isinstance(entry, bytes):
-                self._line.append(entry)
+            entry = self._held or self._next_input(log, most)
+            if entry is None:
                 continue
             # It stays if there is no room, or if the pool takes no more tasks.
             self._held = entry
-            if not entry.has_arrived and not self._submit(entry, log, self._pool._submit_in_room):
+            if not self._submit(entry, log, self._pool._submit_in_room):
                 return
             self._held = None
             self._add(entry)
@@ -224,41 +229,36 @@ class JournaledMap(MapIterator[T]):
         entry.future.add_done_callback(partial(_record, log, self._arrivals, entry))
         return True
 
-    def _next_input(self, log: CallLog) -> _Input | bytes | None:
-        """Takes an input from the iterables; returns the pickle of its result instead if the journal has it."""
-        assert self._inputs is not None
-        try:
-            value = next(self._inputs)
-        except StopIteration:
-            self._end_inputs(None)
-            return None
-        except Exception as error:
-            self._end_inputs(error)
-            return None
-        number = self._taken
-        self._taken += 1
-        if self._remaining:
-            self._remaining -= 1
-        arguments = value if self._star else (value,)
-        try:
-            key, known = log.begin(self._function_key, arguments, parts)
-        except Exception as error:
-            entry = _Input(arguments, b"")
-            entry.problem = error_of_input(number, error)
-            entry.arrive()
-            return entry
-        return _Input(arguments, key) if known is None else known
+    def _next_input(self, log: CallLog, most: float) -> _Input | None:
+        """Takes inputs from the iterables up to one that has not finished, and returns it.
 
-    def _end_inputs(self, error: Exception | None) -> None:
-        self._inputs, self._input_error = None, error
-        self._remaining = 0 if self._is_sized else None
+        The results of those before it are appended to the line, as are inputs without a key. It returns `None` if no
+        such input comes, and also if there may be more: this is to be called again then.
+        """
+        assert self._inputs is not None
+        room = int(min(most - len(self._line) - len(self._flying), _BATCH))
+        found = log.take(self._inputs, room, self._line, self._calls)
+        if self._log is None:
+            # The map was closed meanwhile, perhaps by the code of the inputs.
+            self._line.clear()
+            return None
+        if isinstance(found, tuple):
+            return _Input(*found)
+        if found is not None:
+            self._inputs = None
+            self._input_error = None if isinstance(found, StopIteration) else found
+            self._length = 0 if self._is_sized else None
+        return None
 
     # --- results ----------------------------------------------------------------------------------------------------
 
     def __next__(self) -> T:
-        if self._laid:
-            with suppress(IndexError):  # Another thread may be faster.
-                return cast("T", self._laid.popleft())
+        # No context manager, which would take as long as all the rest; and no look first, for another thread may be
+        # faster.
+        try:
+            return self._laid.popleft()
+        except IndexError:
+            pass
         self._is_deserted = False
         self._refuse_own_code()
         with self._turn:
@@ -274,13 +274,7 @@ class JournaledMap(MapIterator[T]):
     def _lay_out(self) -> None:
         """Makes the results ready that earlier runs have recorded, as far as they are next."""
         pairs = self._pairs
-        while self._line and isinstance(self._line[0], bytes):
-            try:
-                value = pickle.loads(self._line[0])
-            except Exception:
-                break  # It is raised in its turn.
-            self._line.popleft()
-            self._laid.append(value if pairs is None else pairs[0](value))
+        lay_out(self._line, self._laid, pickle.loads, None if pairs is None else pairs[0])
 
     def _step(self) -> _Input | bytes | None:
         """Waits for the next input whose result can be taken, and takes it; `None` at the end."""
@@ -397,6 +391,8 @@ class JournaledMap(MapIterator[T]):
         log, self._log = self._log, None
         if log is None:
             return
+        if self._length is not None:
+            self._length = max(0, self._length - log.taken)
         self._inputs, self._held = None, None
         futures = self._futures()
         self._flying.clear()
@@ -442,7 +438,8 @@ class JournaledMap(MapIterator[T]):
                 while self._held is not None:
                     self._wait_for_room(None)
                     self._fill(inf)
-        return None if self._inputs is None else self._taken
+        log = self._log
+        return None if self._inputs is None or log is None else log.taken
 
     def _run_out(self) -> None:
         with self._turn:
@@ -451,11 +448,11 @@ class JournaledMap(MapIterator[T]):
                 pass
 
     def _left(self) -> int | None:
-        if self._remaining is None:
+        length, log = self._length, self._log
+        if length is None:
             return None
-        return (
-            self._remaining + len(self._laid) + len(self._line) + len(self._flying) + (self._held is not None)
-        )
+        rest = max(0, length - (0 if log is None else log.taken))
+        return rest + len(self._laid) + len(self._line) + len(self._flying) + (self._held is not None)
 
     def _under_way(self) -> float:
         reports = [future._progress() for future in self._futures() if not future.done()]
