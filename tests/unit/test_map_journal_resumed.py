@@ -1,4 +1,4 @@
-"""Maps over inputs that an earlier run has finished: they are taken many at a time, and nobody should notice."""
+"""Maps over inputs that an earlier run has finished: they are taken many at a time, and behave as if one by one."""
 
 from __future__ import annotations
 
