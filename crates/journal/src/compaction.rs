@@ -14,7 +14,7 @@ use crate::recovery::{Refusal, scan};
 use crate::writer::{Replacement, Writer};
 
 /// A draft is written when it has so many bytes.
-const CHUNK: usize = if cfg!(test) { 128 } else { 1 << 20 };
+const CHUNK: usize = if cfg!(any(test, fuzzing)) { 128 } else { 1 << 20 };
 /// What the name of a draft ends with. No journal's does, so a draft never takes the place of one.
 const SUFFIX: &str = ".ropewalk-draft";
 /// How often a file is taken that has lost its name meanwhile; each time another process has replaced it.

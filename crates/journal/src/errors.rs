@@ -143,6 +143,10 @@ pub(crate) fn of_room(path: &Path, most: u64) -> Error {
     error!(Code::JournalFull, "the journal {} would have more than max_bytes={}", path.display(), most)
 }
 
+pub(crate) fn of_numbers(path: &Path) -> Error {
+    error!(Code::JournalFull, "the journal {} has no number for one more record", path.display())
+}
+
 pub(crate) fn of_upto(path: &Path, upto: u64, base: u64, last: u64) -> Error {
     let path = path.display();
     error!(

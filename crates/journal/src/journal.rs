@@ -254,6 +254,8 @@ impl<D: Disk> Journal<D> {
                 errors::of_size(payload.len())
             } else if size > self.shared.config.max_bytes.saturating_sub(state.planned) {
                 errors::of_room(&self.shared.path, self.shared.config.max_bytes)
+            } else if state.sequence == u64::MAX {
+                errors::of_numbers(&self.shared.path)
             } else {
                 state.sequence += 1;
                 state.planned += size;

@@ -14,11 +14,15 @@ mod compaction;
 mod disk;
 mod errors;
 mod format;
+#[cfg(all(any(test, fuzzing), not(loom)))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod journal;
 mod lookup;
 mod reader;
 mod recovery;
-#[cfg(all(test, not(loom)))]
+#[cfg(all(any(test, fuzzing), not(loom)))]
+#[cfg_attr(fuzzing, allow(dead_code, reason = "the targets need the disk alone"))]
 mod simulation;
 mod writer;
 

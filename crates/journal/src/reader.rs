@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 
 use ropewalk_base::Result;
 
-use crate::disk::{Disk, LocalDisk, LocalFile};
+use crate::disk::{Disk, LocalDisk};
 use crate::errors;
 use crate::recovery::{Record, Refusal, Scanner};
 
@@ -12,9 +12,9 @@ use crate::recovery::{Record, Refusal, Scanner};
 ///
 /// It takes no lock. It goes on in the file that it has opened, also when the journal is compacted, which puts another
 /// file into its place.
-pub struct Reader {
+pub struct Reader<D: Disk = LocalDisk> {
     path: PathBuf,
-    scanner: Scanner<LocalFile>,
+    scanner: Scanner<D::File>,
 }
 
 impl Reader {
@@ -24,7 +24,18 @@ impl Reader {
     ///
     /// Those of [`Journal::open`](crate::Journal::open), but for `JournalLocked`.
     pub fn open(path: &Path) -> Result<Self> {
-        let file = LocalDisk.open(path, false).map_err(|error| errors::of_opening(path, error))?;
+        Self::open_on(&LocalDisk, path)
+    }
+}
+
+impl<D: Disk> Reader<D> {
+    /// The same on another disk.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`open`](Reader::open).
+    pub fn open_on(disk: &D, path: &Path) -> Result<Self> {
+        let file = disk.open(path, false).map_err(|error| errors::of_opening(path, error))?;
         let scanner = Scanner::new(file).map_err(|why| errors::of_refusal(path, why))?;
         Ok(Self { path: path.to_owned(), scanner })
     }

@@ -14,7 +14,7 @@ use crate::disk::{File, read_whole};
 use crate::format::{HEAD, HEADER, Head, Header, Kind, NoHeader, size_of_record};
 
 /// How much is read at once; little in tests, so that records lie across its ends.
-const CHUNK: usize = if cfg!(test) { 128 } else { 1 << 20 };
+const CHUNK: usize = if cfg!(any(test, fuzzing)) { 128 } else { 1 << 20 };
 
 /// A record, as it is read.
 #[derive(Clone, Copy, Debug)]
@@ -165,7 +165,7 @@ impl<F: File> Window<F> {
     pub(crate) fn bytes(&mut self, offset: u64, count: usize) -> io::Result<&[u8]> {
         let within = |start: u64, len: usize| {
             let at = usize::try_from(offset.checked_sub(start)?).ok()?;
-            (at + count <= len).then_some(at)
+            (count <= len.checked_sub(at)?).then_some(at)
         };
         let at = match within(self.start, self.buffer.len()) {
             Some(at) => at,

@@ -2,7 +2,10 @@
 //! fills up, fails, and lies. Everything comes from the seed, which a failure names; `ROPEWALK_SEEDS` says how many
 //! there are.
 
-mod disk;
+pub(crate) mod disk;
+#[cfg(test)]
 mod lives;
+#[cfg(test)]
 mod threads;
+#[cfg(test)]
 mod written;

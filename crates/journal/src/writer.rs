@@ -10,7 +10,7 @@ use crate::recovery::End;
 
 /// The file grows by so much at once, and what no record fills yet is written with zeros. Then most syncs write records
 /// and no metadata: one into room that was only taken has to note that the room is in use, and takes twice the time.
-const STEP: u64 = if cfg!(test) { 256 } else { 1 << 20 };
+const STEP: u64 = if cfg!(any(test, fuzzing)) { 256 } else { 1 << 20 };
 /// A gathering batch has at most so many bytes; whoever appends more writes it first.
 pub(crate) const MOST_GATHERED: usize = 16 << 20;
 

@@ -13,14 +13,14 @@ const SECTOR: usize = 16;
 
 /// Numbers from a seed: SplitMix64 (Steele, Lea, Flood: Fast Splittable Pseudorandom Number Generators, 2014).
 #[derive(Clone)]
-pub(super) struct Chance(u64);
+pub(crate) struct Chance(u64);
 
 impl Chance {
-    pub(super) fn of(seed: u64) -> Self {
+    pub(crate) fn of(seed: u64) -> Self {
         Self(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ 0x5851_f42d_4c95_7f2d)
     }
 
-    pub(super) fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut mixed = self.0;
         mixed = (mixed ^ (mixed >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -29,30 +29,30 @@ impl Chance {
     }
 
     /// A number below the limit.
-    pub(super) fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
-    pub(super) fn one_in(&mut self, count: u64) -> bool {
+    pub(crate) fn one_in(&mut self, count: u64) -> bool {
         self.below(count) == 0
     }
 }
 
 /// What will go wrong.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Plan {
+pub(crate) struct Plan {
     /// The power fails in this step.
-    pub(super) crash_at: Option<u64>,
+    pub(crate) crash_at: Option<u64>,
     /// This step reports an error of the disk.
-    pub(super) fail_at: Option<u64>,
+    pub(crate) fail_at: Option<u64>,
     /// All files together have so many bytes at most.
-    pub(super) capacity: Option<u64>,
+    pub(crate) capacity: Option<u64>,
     /// Syncs do nothing.
-    pub(super) lies: bool,
+    pub(crate) lies: bool,
     /// Writes take only a part of what they are given.
-    pub(super) short: bool,
+    pub(crate) short: bool,
     /// No room can be taken ahead.
-    pub(super) bare: bool,
+    pub(crate) bare: bool,
 }
 
 enum Change {
@@ -131,13 +131,13 @@ impl World {
 
 /// The disk. Clones are the same one.
 #[derive(Clone)]
-pub(super) struct SimulatedDisk(Arc<Mutex<World>>, Arc<Mutex<Option<Interruption>>>);
+pub(crate) struct SimulatedDisk(Arc<Mutex<World>>, Arc<Mutex<Option<Interruption>>>);
 
 /// What another thread does in the middle of a step.
 type Interruption = Box<dyn FnOnce() + Send>;
 
 impl SimulatedDisk {
-    pub(super) fn new(seed: u64) -> Self {
+    pub(crate) fn new(seed: u64) -> Self {
         let world = World {
             chance: Chance::of(seed),
             plan: Plan::default(),
@@ -155,36 +155,36 @@ impl SimulatedDisk {
     }
 
     /// From now on this goes wrong; steps count from here.
-    pub(super) fn plan(&self, plan: Plan) {
+    pub(crate) fn plan(&self, plan: Plan) {
         let mut world = self.0.lock();
         (world.plan, world.steps) = (plan, 0);
     }
 
-    pub(super) fn steps(&self) -> u64 {
+    pub(crate) fn steps(&self) -> u64 {
         self.0.lock().steps
     }
 
-    pub(super) fn syncs(&self) -> u64 {
+    pub(crate) fn syncs(&self) -> u64 {
         self.0.lock().syncs
     }
 
-    pub(super) fn is_off(&self) -> bool {
+    pub(crate) fn is_off(&self) -> bool {
         self.0.lock().is_off
     }
 
     /// How many files there are.
-    pub(super) fn files(&self) -> usize {
+    pub(crate) fn files(&self) -> usize {
         self.0.lock().names.len()
     }
 
     /// What a file holds that is on the disk under this name.
-    pub(super) fn content(&self, path: &Path) -> Vec<u8> {
+    pub(crate) fn content(&self, path: &Path) -> Vec<u8> {
         let world = self.0.lock();
         world.names.get(path).map(|inode| world.inodes[*inode].seen.clone()).unwrap_or_default()
     }
 
     /// Puts a file there, as if it had always been.
-    pub(super) fn put(&self, path: &Path, content: &[u8]) {
+    pub(crate) fn put(&self, path: &Path, content: &[u8]) {
         let mut world = self.0.lock();
         let inode = world.inodes.len();
         world.inodes.push(Inode { kept: content.to_vec(), seen: content.to_vec(), ..Inode::default() });
@@ -192,25 +192,32 @@ impl SimulatedDisk {
         world.kept_names = world.names.clone();
     }
 
+    /// Changes what the file holds to which this name leads, as another process would.
+    pub(crate) fn change(&self, path: &Path, content: &[u8]) {
+        let mut world = self.0.lock();
+        let inode = world.names[path];
+        world.inodes[inode].seen = content.to_vec();
+    }
+
     /// Has this name lead to a file of such content until the next lock is taken, and then to what it leads to now.
-    pub(super) fn put_when_locked(&self, path: &Path, content: &[u8]) {
+    pub(crate) fn put_when_locked(&self, path: &Path, content: &[u8]) {
         let before = self.0.lock().names[path];
         self.put(path, content);
         self.0.lock().renamed = Some((path.to_owned(), before));
     }
 
     /// In the next sync, another thread does this.
-    pub(super) fn at_next_sync(&self, interruption: impl FnOnce() + Send + 'static) {
+    pub(crate) fn at_next_sync(&self, interruption: impl FnOnce() + Send + 'static) {
         *self.1.lock() = Some(Box::new(interruption));
     }
 
     /// The program that had files open is gone.
-    pub(super) fn unlock(&self) {
+    pub(crate) fn unlock(&self) {
         self.0.lock().locked.clear();
     }
 
     /// The power comes back: whatever was not synced is there in parts, or not, in any order.
-    pub(super) fn power_on(&self) {
+    pub(crate) fn power_on(&self) {
         let mut world = self.0.lock();
         let World { chance, inodes, .. } = &mut *world;
         for inode in inodes {
@@ -248,7 +255,7 @@ impl SimulatedDisk {
 }
 
 /// A file of the simulated disk.
-pub(super) struct SimulatedFile {
+pub(crate) struct SimulatedFile {
     disk: SimulatedDisk,
     inode: usize,
     holds: Mutex<bool>,

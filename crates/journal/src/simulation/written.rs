@@ -5,6 +5,7 @@ use std::path::Path;
 use ropewalk_base::Code;
 
 use super::disk::SimulatedDisk;
+use crate::format::Header;
 use crate::journal::{Config, Journal};
 use crate::recovery::{Dropped, Record};
 
@@ -125,6 +126,24 @@ fn files_that_are_no_journals_are_left_as_they_are() {
     for content in [&b"{}"[..], &[0; 64], &[0; 200], b"RWJRNL", &[b'x'; 4096]] {
         assert_eq!(read(content), Err(Code::NotAJournal));
     }
+}
+
+/// A file may say that it goes on behind any number.
+#[test]
+fn behind_the_largest_number_is_no_record() {
+    let disk = SimulatedDisk::new(18);
+    disk.put(Path::new(PATH), &Header { id: 1, base: u64::MAX - 1 }.encode());
+    let (journal, _) =
+        Journal::open_on(disk.clone(), Path::new(PATH), Config::default(), |_| Ok(())).expect("it opens");
+    let both = [&b"one"[..], b"two"];
+    assert_eq!(journal.append_all(both).expect_err("no number for both").code(), Code::JournalFull);
+    assert_eq!(journal.append(b"one").expect("the last number"), u64::MAX);
+    assert_eq!(journal.append(b"two").expect_err("no number").code(), Code::JournalFull);
+    drop(journal);
+    assert_eq!(
+        Journal::open_on(disk, Path::new(PATH), Config::default(), |_| Ok(())).expect("it opens").1.records,
+        1
+    );
 }
 
 /// What the file holds after a program that opens it, appends such records, and dies; and where its records end.
