@@ -22,8 +22,10 @@ def unrecordable(what: str, name: str, error: Exception) -> TypeError:
 
 
 def text_of(error: BaseException) -> str:
-    """Returns the type and the message of an error, without the values of secrets."""
-    return redacted("".join(traceback.format_exception_only(error)).strip())
+    """Returns the type and the message of an error, without the values of secrets, and such that it can be encoded."""
+    text = redacted("".join(traceback.format_exception_only(error)).strip())
+    # The name of a file that is no UTF-8 has surrogates.
+    return text.encode(errors="backslashreplace").decode()
 
 
 def packed_error(error: BaseException) -> bytes:

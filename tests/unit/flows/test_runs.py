@@ -335,7 +335,7 @@ def test_closing_without_the_end_finishes_the_step(path: Path, gate: Any, double
     runs: list[Any] = []
     with pytest.raises(LookupError, match="of the block"):
         leave()
-    with pytest.raises(ropewalk.FlowsClosed, match="'run'.*goes on when Flows opens the journal again"):
+    with pytest.raises(ropewalk.FlowsClosed, match=r"'run'.*goes on when Flows opens the journal again"):
         runs[0].result(0)
     assert double.calls() == Counter()
     with Flows(path) as flows:
@@ -401,7 +401,7 @@ def test_changed_code_refuses(path: Path, double: Noted) -> None:
     with Flows(path) as flows:
         flows.send("go")
         run = flows.get("run")
-        with pytest.raises(ropewalk.FlowCodeChanged, match="'run'.*goes on with the new code"):
+        with pytest.raises(ropewalk.FlowCodeChanged, match=r"'run'.*goes on with the new code"):
             run.result(0)
         assert run.state == "stopped"
         assert repr(run) == "<Run 'run' of coded, stopped, its code has changed>"
@@ -623,3 +623,22 @@ def test_a_fork_of_a_failed_run_is_a_run_of_its_own(path: Path, gate: Any, doubl
         assert flows.fork("run", "raise_until").result(30) == (2, 2)
         assert failed.state == "failed"
     assert double.calls() == Counter([1])
+
+
+def test_an_error_with_an_undecodable_name_ends_the_run(path: Path) -> None:
+    @flow
+    def unread(in_a_step: bool) -> None:
+        def read() -> None:
+            raise FileNotFoundError(2, "No such file", "caf\udce9")
+
+        step(read) if in_a_step else read()
+
+    with Flows(path) as flows:
+        for in_a_step in (True, False):
+            run = flows.start(unread, in_a_step, id=f"run-{in_a_step}")
+            assert isinstance(run.exception(30), FileNotFoundError)
+    with Flows(path) as flows:
+        for run in flows.runs():
+            error = run.exception(0)
+            assert isinstance(error, FileNotFoundError)
+            assert error.filename == "caf\udce9"

@@ -442,7 +442,7 @@ def test_a_flow_called_in_a_flow_is_a_part_of_it(path: Path, double: Noted) -> N
     def outer() -> int:
         return inner(1) + inner(2)
 
-    with pytest.raises(ropewalk.FlowError, match="start it with flows.start"):
+    with pytest.raises(ropewalk.FlowError, match=r"start it with flows\.start"):
         inner(1)
     assert inner.function(5) == 10
     with Flows(path) as flows:
