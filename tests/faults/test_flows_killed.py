@@ -192,7 +192,7 @@ def test_a_run_goes_on_from_every_record(fast_path: Path) -> None:
             for step in run.steps.values()
             if step.state == "finished"
         }
-        pending = {effects.step.hex() for run in history.runs.values() for effects in run.effects.values()}
+        pending = {effects.step.hex() for run in history.runs.values() for effects in run.effects}
         RAN.clear()
         PUBLISHED.clear()
         with Flows(cut) as flows:

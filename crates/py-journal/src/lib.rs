@@ -7,6 +7,8 @@ mod digests;
 mod index;
 
 use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use pyo3::buffer::PyBuffer;
@@ -80,8 +82,53 @@ struct JournalBase {
     journal: Journal,
     /// `(records, was_closed, dropped_bytes, offset)`
     recovered: (u64, bool, u64, Option<u64>),
-    /// Of records that nobody has waited for, the last one of each batch.
-    begun: Mutex<Vec<Ticket>>,
+    /// Records that nobody has waited for.
+    begun: Mutex<Vec<Begun>>,
+}
+
+/// Records that a thread has put into a batch without waiting for them.
+#[derive(Clone)]
+struct Begun {
+    /// The last one of them.
+    ticket: Arc<Ticket>,
+    thread: ThreadId,
+    /// Whether their failure was reported. It is reported again to the thread that has appended them, which counts on
+    /// its own `sync` for that.
+    is_said: bool,
+}
+
+/// So many failures at most are kept for threads that have not called `sync`.
+const KEPT: usize = 1000;
+
+impl JournalBase {
+    /// The failure to report to this thread: of its own records, or one that no thread has heard of.
+    fn say(&self, failed: Vec<(Begun, Error)>) -> Result<(), Error> {
+        let mine = thread::current().id();
+        let mut begun = self.begun.lock();
+        let mut said = Ok(());
+        for (one, error) in failed {
+            let same =
+                |other: &&mut Begun| other.thread == one.thread && other.ticket.is_of_batch(&one.ticket);
+            let is_news = match begun.iter_mut().find(same) {
+                Some(other) => one.thread == mine || !std::mem::replace(&mut other.is_said, true),
+                None => one.thread == mine,
+            };
+            if is_news && said.is_ok() {
+                said = Err(error);
+            }
+            if one.thread == mine {
+                begun.retain(|other| other.thread != mine || !other.ticket.is_of_batch(&one.ticket));
+            }
+        }
+        begun.retain(|one| !one.ticket.is_written());
+        let mut surplus = begun.len().saturating_sub(KEPT);
+        begun.retain(|one| {
+            let goes = one.is_said && surplus > 0;
+            surplus -= usize::from(goes);
+            !goes
+        });
+        said
+    }
 }
 
 #[pymethods]
@@ -131,13 +178,16 @@ impl JournalBase {
         let begun = py.detach(|| {
             let ticket = self.journal.begin([payload.as_slice()])?;
             let sequence = ticket.sequence();
+            let (ticket, thread) = (Arc::new(ticket), thread::current().id());
             let mut begun = self.begun.lock();
             match begun.last_mut() {
-                Some(last) if last.is_of_batch(&ticket) => *last = ticket,
-                _ => begun.push(ticket),
+                Some(last) if last.thread == thread && last.ticket.is_of_batch(&ticket) => {
+                    last.ticket = ticket
+                }
+                _ => begun.push(Begun { ticket, thread, is_said: false }),
             }
             // Those that are written by now have nothing more to say, unless they failed.
-            begun.retain(|ticket| !ticket.is_written());
+            begun.retain(|begun| !begun.ticket.is_written());
             Ok(sequence)
         });
         begun.map_err(|error: Error| raised(py, &error))
@@ -155,10 +205,18 @@ impl JournalBase {
         let synced = py.detach(|| {
             // In a forked child the lock below may be taken for ever.
             self.journal.last()?;
-            let begun = std::mem::take(&mut *self.begun.lock());
-            let failed = begun.iter().map(|ticket| self.journal.finish(ticket)).find(Result::is_err);
-            self.journal.sync()?;
-            failed.unwrap_or(Ok(()))
+            // They stay in the list until they are written: another thread that syncs waits for them too.
+            let begun = self.begun.lock().clone();
+            let mut failed: Vec<(Begun, Error)> = Vec::new();
+            for one in begun {
+                if let Err(error) = self.journal.finish(&one.ticket) {
+                    failed.push((one, error));
+                }
+            }
+            let synced = self.journal.sync();
+            let said = self.say(failed);
+            synced?;
+            said
         });
         synced.map_err(|error| raised(py, &error))
     }
@@ -179,7 +237,7 @@ impl JournalBase {
             };
             let failed = begun
                 .iter()
-                .map(|ticket| self.journal.finish(ticket))
+                .map(|one| self.journal.finish(&one.ticket))
                 .find(|done| done.as_ref().is_err_and(|error| error.code() != Code::JournalClosed));
             self.journal.close()?;
             failed.unwrap_or(Ok(()))

@@ -16,7 +16,7 @@ from ropewalk.flows._graph import seconds_of, svg_of, text_of
 from ropewalk.flows._history import History, RunHistory, Step, entries, first_step, history_of
 from ropewalk.flows._packed import is_large, size_of
 from ropewalk.flows._records import Kind
-from ropewalk.flows._requests import Request, event, post, posted
+from ropewalk.flows._requests import Request, event, is_served, post, posted
 
 #: Seconds for which a request's answer is waited for.
 _PATIENCE = 5.0
@@ -103,9 +103,9 @@ def _show(path: str, options: FlowsOptions) -> int:
         print(f"error    {run.error}")
     if run.state == "succeeded":
         print(f"result   {_size(run.outcome)}")
-    pending = sum(effects.count - effects.delivered for effects in run.effects.values())
+    pending = sum(effects.count - effects.delivered for effects in run.effects)
     if pending or run.delivered:
-        failed = next((effects.error for effects in run.effects.values() if effects.error), "")
+        failed = next((effects.error for effects in run.effects if effects.error), "")
         note = f"; the last delivery failed: {failed}" if failed else ""
         print(f"effects  {run.delivered} delivered, {pending} not yet{note}")
     print()
@@ -124,7 +124,7 @@ def _show(path: str, options: FlowsOptions) -> int:
             if step.error
             else "",
         )
-        for step in run.steps.values()
+        for step in sorted(run.steps.values(), key=lambda step: step.began)
     ]
     _table(("key", "step", "form", "state", "began", "took", "attempts", "result"), rows)
     _epilog(path, history, owner)
@@ -174,7 +174,7 @@ def _run_as_json(run: RunHistory, owner: int | None, *, steps: bool) -> dict[str
         "steps": run.finished_steps,
         "effects": {
             "delivered": run.delivered,
-            "pending": sum(effects.count - effects.delivered for effects in run.effects.values()),
+            "pending": sum(effects.count - effects.delivered for effects in run.effects),
         },
         "forked_from": run.forked_from or None,
     }
@@ -216,9 +216,9 @@ def _size(packed: bytes) -> str:
 
 
 def _epilog(path: str, history: History, owner: int | None) -> None:
-    for number, request in posted(path, history.served):
+    for _, request in posted(path, history.served):
         shown = request if isinstance(request, str) else _described(request)
-        print(f"request {number}, not served yet: {shown}")
+        print(f"request not served yet: {shown}")
     for at, what, why in history.refused[-3:]:
         print(f"refused at {_clock(at)}: {what}: {why}")
     if any(run.state == "running" for run in history.runs.values()):
@@ -310,7 +310,7 @@ def _posted(path: str, request: Request) -> int:
     end = time.monotonic() + _PATIENCE
     while time.monotonic() < end:
         history = history_of(path)
-        if history.served >= number:
+        if is_served(number, history.served):
             refusal = _refusal(path, number)
             if refusal is not None:
                 sys.stderr.write(f"ropewalk: process {owner} has refused the request: {refusal}\n")

@@ -13,9 +13,8 @@ import logging
 import os
 import threading
 import time
-import weakref
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Sequence
 from concurrent.futures import Executor
 from typing import Any, Literal
 
@@ -27,6 +26,8 @@ from ropewalk._errors import (
     FlowsClosed,
     FlowUnknown,
     JournalError,
+    is_of_shutdown,
+    of_thread,
 )
 from ropewalk._retry import Retry
 from ropewalk.flows._execution import Carried, Unwound
@@ -34,8 +35,8 @@ from ropewalk.flows._failures import packed_error, text_of, unrecordable
 from ropewalk.flows._flow import Flow, digest_of_code, known
 from ropewalk.flows._history import History, RunHistory, entries, files_of, first_step, history_of
 from ropewalk.flows._outbox import Outbox
-from ropewalk.flows._packed import Packer
-from ropewalk.flows._records import TITLE, Entry, Kind, encoded, made
+from ropewalk.flows._packed import Packer, is_large
+from ropewalk.flows._records import FILE, TITLE, Entry, Kind, encoded, made, tried
 from ropewalk.flows._requests import Posted, Request, packed_value
 from ropewalk.flows._run import Run
 from ropewalk.journal import Journal
@@ -73,14 +74,19 @@ class Engine:
         self._ready: deque[Run[Any]] = deque()
         self._threads: set[threading.Thread] = set()
         #: Suspended runs by the time at which they go on.
-        self._timers: list[tuple[float, int, Run[Any], Carried]] = []
+        self._timers: list[tuple[float, int, Run[Any]]] = []
         self._numbers = itertools.count()
         #: Executions that wait for an event in their threads, and runs that were suspended until one.
         self._awaited: dict[str, set[Carried]] = {}
         self._until_event: dict[str, set[Run[Any]]] = {}
+        #: The ids of runs whose starts are being written; set when that is over.
+        self._starting: dict[str, threading.Event] = {}
+        #: Held while runs are forgotten.
+        self._forgetting = threading.Lock()
         self._is_unsynced = False
+        self._next_sync = self._next_look = 0.0
+        self._executing: set[Carried] = set()
         self._closing: Literal["", "finish", "stop", "abort"] = ""
-        self._codes: weakref.WeakKeyDictionary[Flow[..., Any], bytes] = weakref.WeakKeyDictionary()
         self._keeper = threading.Thread(target=self._keep, name="ropewalk-flows", daemon=True)
 
     def _recovered(self) -> History:
@@ -126,7 +132,12 @@ class Engine:
         self._is_unsynced = True
         self._apply([entry])
 
-    def _apply(self, made_entries: Iterable[Entry]) -> None:
+    def _apply(self, made_entries: Sequence[Entry]) -> None:
+        if all(map(_is_plain, made_entries)):
+            # The ends of steps concern their own run alone, and its threads apply them.
+            for entry in made_entries:
+                self.history.apply(entry)
+            return
         with self._lock:
             for entry in made_entries:
                 self.history.apply(entry)
@@ -140,10 +151,11 @@ class Engine:
 
     # --- what executions ask ----------------------------------------------------------------------------------------
 
-    def events_of(self, name: str) -> list[bytes]:
-        """Returns the packed values of an event's name, to which later ones are added."""
+    def event_after(self, name: str, position: int) -> tuple[int, bytes] | None:
+        """Returns the first event of a name from a position on: its position, and its packed value."""
         with self._lock:
-            return self.history.events.setdefault(name, [])
+            events = self.history.events.get(name)
+            return None if events is None else events.after(position)
 
     def await_event(self, name: str, carried: Carried) -> None:
         """Wakes an execution when an event of a name comes."""
@@ -161,25 +173,32 @@ class Engine:
     def _wake(self, name: str) -> None:
         for carried in self._awaited.get(name, ()):
             carried.woken.set()
-        for run in self._until_event.pop(name, ()):
-            waiting = run._waiting
-            # It may have gone on meanwhile, because its time was over or because it was cancelled.
-            if run._phase != "suspended" or waiting is None or waiting.event != name:
-                continue
-            if waiting.is_over():
+        for run in tuple(self._until_event.get(name, ())):
+            if run._waiting is not None and run._waiting.is_over():
                 self._queue(run)
-            else:
-                self._until_event.setdefault(name, set()).add(run)
 
     # --- starting ---------------------------------------------------------------------------------------------------
 
     def start(
         self, flow: Flow[..., Any], id: str, arguments_key: bytes, arguments: tuple[Any, ...]
     ) -> Run[Any]:
-        """Starts a run, or returns the one of this id."""
-        code = self._code_of(flow)
-        packed = None
-        if id not in self.runs:
+        """Starts a run, or returns the one of this id. When it returns, the start is on the disk."""
+        code = digest_of_code(flow)
+        while True:
+            with self._lock:
+                self._check_open()
+                found = self.runs.get(id)
+                if found is not None:
+                    return self._found(found, flow, arguments_key)
+                other = self._starting.get(id)
+                if other is None:
+                    mine = self._starting[id] = threading.Event()
+                    number = self.history.next_number
+                    self.history.next_number += 1
+                    break
+            # Another thread writes the start of this id: what it has written is what this call returns.
+            other.wait()
+        try:
             try:
                 packed = self.packer.pack(arguments)
             except JournalError:
@@ -189,30 +208,33 @@ class Engine:
                     f"the arguments of {flow.name} cannot be recorded: {error}. Pass what they are made from, for "
                     f"instance a path instead of an open file"
                 ) from error
-        with self._lock:
-            self._check_open()
-            found = self.runs.get(id)
-            if found is not None:
-                self._check_same(found._history, flow, arguments_key)
-                if found._phase == "resting" and found._history.state == "running":
-                    self._resume(found, flow)
-                    if isinstance(found._problem, FlowCodeChanged):
-                        raise found._problem
-                return found
-            assert packed is not None
-            fields = (id.encode(), flow.name.encode(), code, arguments_key, packed, b"")
-            entry = made(Kind.STARTED, self.history.next_number, *fields)
-            self.journal.append_nowait(encoded(entry))
-            self._apply([entry])
-            run = self.runs[id] = Run[Any](self, self.history.runs[id])
-            run._code_flow = flow
-            for other in [one for one in self.runs.values() if one._is_unknown and one.flow == flow.name]:
-                self._resume(other, flow)
-        self.journal.sync()
-        with self._lock:
-            if run._phase == "resting" and run._history.state == "running":
+            entry = made(
+                Kind.STARTED, number, id.encode(), flow.name.encode(), code, arguments_key, packed, b""
+            )
+            self.journal.append(encoded(entry))
+            with self._lock:
+                self._apply([entry])
+                run = self.runs[id] = Run[Any](self, self.history.runs[id])
+                run._code_flow = flow
                 self._queue(run)
-        return run
+                for unknown in [
+                    one for one in self.runs.values() if one._is_unknown and one.flow == flow.name
+                ]:
+                    self._resume(unknown, flow)
+            return run
+        finally:
+            with self._lock:
+                del self._starting[id]
+            mine.set()
+
+    def _found(self, found: Run[Any], flow: Flow[..., Any], arguments_key: bytes) -> Run[Any]:
+        """Returns a run that is there, and lets it go on if it rests."""
+        self._check_same(found._history, flow, arguments_key)
+        if found._phase == "resting" and found._history.state == "running":
+            self._resume(found, flow)
+            if isinstance(found._problem, FlowCodeChanged):
+                raise found._problem
+        return found
 
     def _check_same(self, history: RunHistory, flow: Flow[..., Any], arguments_key: bytes) -> None:
         if history.flow != flow.name:
@@ -223,28 +245,26 @@ class Engine:
                 f"call"
             )
 
-    def _code_of(self, flow: Flow[..., Any]) -> bytes:
-        code = self._codes.get(flow)
-        if code is None:
-            code = self._codes[flow] = digest_of_code(flow)
-        return code
-
     def _resume(self, run: Run[Any], flow: Flow[..., Any] | None) -> None:
         """Lets a run go on that has not ended, if its code allows it."""
         run._is_unknown = flow is None
         if flow is None:
+            missing = FlowUnknown(
+                f"this program has no flow of the name {run.flow!r}, and so the run {run.id!r} waits"
+            )
+            self._rest(run, missing)
             return
         run._problem = None
-        history, code = run._history, self._code_of(flow)
+        history, code = run._history, digest_of_code(flow)
         if history.code != code:
             if any(step.state != "running" for step in history.steps.values()) and flow.code == "refuse":
-                run._problem = FlowCodeChanged(
+                problem = FlowCodeChanged(
                     f"the code of the flow {flow.name} is not that with which the run {history.id!r} began. The run "
                     f"stays as it is; run.retry(), or `ropewalk flows retry`, goes on with the new code behind the "
                     f"finished steps, and `flows fork --from STEP` begins anew from a step"
                 )
-                _log.warning("%s", run._problem)
-                run._settle(None, run._problem)
+                _log.warning("%s", problem)
+                self._rest(run, problem)
                 return
             kind = Kind.RESTARTED if flow.code == "restart" else Kind.RECODED
             self.record([made(kind, history.number, code)])
@@ -256,37 +276,75 @@ class Engine:
     def _queue(self, run: Run[Any]) -> None:
         if run._phase in ("queued", "executing") or self._closing in ("stop", "abort"):
             return
+        self._wakes_no_more(run)
         run._phase = "queued"
+        run._problem = None
         run._renew()
         self._ready.append(run)
-        if len(self._threads) < self._max_running:
-            thread = threading.Thread(target=self._work, name="ropewalk-flow", daemon=True)
-            self._threads.add(thread)
+        if len(self._threads) >= self._max_running:
+            return
+        thread = threading.Thread(target=self._work, name="ropewalk-flow", daemon=True)
+        self._threads.add(thread)
+        try:
             thread.start()
+        except RuntimeError as error:
+            self._threads.discard(thread)
+            if not self._threads:
+                # Nobody would come for it.
+                self._ready.remove(run)
+                self._rest(run, error if is_of_shutdown(error) else of_thread("ropewalk-flow", error))
+
+    def _wakes_no_more(self, run: Run[Any]) -> None:
+        """Forgets what a suspended run waits for."""
+        waiting, run._waiting = run._waiting, None
+        if waiting is not None and waiting.event is not None:
+            runs = self._until_event.get(waiting.event, set())
+            runs.discard(run)
+            if not runs:
+                self._until_event.pop(waiting.event, None)
 
     def _work(self) -> None:
         me = threading.current_thread()
-        while True:
+        try:
+            while self._work_once():
+                pass
+        finally:
             with self._lock:
-                if not self._ready or self._closing in ("stop", "abort"):
-                    self._threads.discard(me)
-                    self._changed.notify_all()
-                    return
-                run = self._ready.popleft()
-                if run._history.state != "running":
-                    run._phase = "ended"
-                    continue
+                self._threads.discard(me)
+                self._changed.notify_all()
+
+    def _work_once(self) -> bool:
+        """Executes the next run; returns whether there was one."""
+        with self._lock:
+            if not self._ready or self._closing in ("stop", "abort"):
+                # In the same step: what is queued from here on gets a thread of its own.
+                self._threads.discard(threading.current_thread())
+                return False
+            run = self._ready.popleft()
+            carried = None
+            if run._history.state == "running":
                 run._phase = "executing"
                 carried = run._carried = Carried(self, run._history)
+                self._executing.add(carried)
+        if carried is None:
+            self._cancelled(run)
+            return True
+        try:
             self._execute(run, carried)
-            del run, carried
+        except BaseException as error:  # A defect of ours shall cost no other run its thread.
+            _log.exception("run %r has stopped", run.id)
+            self._rest(run, error)
+        finally:
+            self._executing.discard(carried)
+        return True
 
     def _execute(self, run: Run[Any], carried: Carried) -> None:
         assert run._code_flow is not None
         try:
             value = carried.go(run._code_flow)
         except Unwound as unwound:
-            self._unwind(run, carried, unwound)
+            # A suspended run may wait for long: the values of its function are not kept meanwhile.
+            self._unwind(run, carried, unwound.with_traceback(None))
         except BaseException as error:
             self._end(run, None, error)
         else:
@@ -305,6 +363,7 @@ class Engine:
     def _end(self, run: Run[Any], value: Any, error: BaseException | None) -> None:
         """Records the end of a run."""
         try:
+            fields = b"succeeded", b"", b""
             if error is None:
                 try:
                     fields = (b"succeeded", self.packer.pack(value), b"")
@@ -322,11 +381,8 @@ class Engine:
             return
         if run._history.state == "cancelled":
             self._cancelled(run)
-            return
-        with self._lock:
-            run._phase, run._carried = "ended", None
-            self._changed.notify_all()
-        run._settle(value, error)
+        else:
+            self._settle(run, "ended", value, error)
 
     def _unwind(self, run: Run[Any], carried: Carried, unwound: Unwound) -> None:
         match unwound.why:
@@ -345,33 +401,35 @@ class Engine:
         waiting = carried.waiting
         assert waiting is not None
         with self._lock:
-            run._phase, run._carried, run._waiting = "suspended", None, waiting
-            if waiting.event is not None:
-                self._until_event.setdefault(waiting.event, set()).add(run)
-            if waiting.until is not None:
-                heapq.heappush(self._timers, (waiting.until, next(self._numbers), run, carried))
-            if waiting.is_over():
-                self._queue(run)
-            elif carried.stopped is not None:
-                self._stop_suspended(run)
-            self._changed.notify_all()
-
-    def _stop_suspended(self, run: Run[Any]) -> None:
-        if run._history.state == "cancelled":
+            is_cancelled = run._history.state == "cancelled"
+            if not is_cancelled:
+                run._phase, run._carried, run._waiting = "suspended", None, waiting
+                if waiting.event is not None:
+                    self._until_event.setdefault(waiting.event, set()).add(run)
+                if waiting.until is not None:
+                    heapq.heappush(self._timers, (waiting.until, next(self._numbers), run))
+                if waiting.is_over():
+                    self._queue(run)
+                self._changed.notify_all()
+        if is_cancelled:
             self._cancelled(run)
 
     def _rest(self, run: Run[Any], problem: BaseException) -> None:
-        with self._lock:
-            run._phase, run._carried = "resting", None
-            run._problem = problem
-            self._changed.notify_all()
-        run._settle(None, problem)
+        run._problem = problem
+        self._settle(run, "resting", None, problem)
 
     def _cancelled(self, run: Run[Any]) -> None:
+        self._settle(run, "ended", None, FlowCancelled(f"the run {run.id!r} of {run.flow} was cancelled"))
+
+    def _settle(self, run: Run[Any], phase: Phase, value: Any, error: BaseException | None) -> None:
+        """Ends an execution, and gives those that wait for it the outcome."""
         with self._lock:
-            run._phase, run._carried = "ended", None
+            self._wakes_no_more(run)
+            run._phase, run._carried = phase, None
+            # In the same step: a retry from here on makes room for an outcome of its own.
+            settle = run._claim()
             self._changed.notify_all()
-        run._settle(None, FlowCancelled(f"the run {run.id!r} of {run.flow} was cancelled"))
+        settle(value, error)
 
     # --- what runs and requests ask ---------------------------------------------------------------------------------
 
@@ -393,15 +451,14 @@ class Engine:
             carried = run._carried
             if run._phase == "queued":
                 self._ready.remove(run)
-            is_idle = carried is None
             if run._phase == "resting":
                 # What stopped it is no longer its outcome.
-                run._problem = None
+                run._problem, run._is_unknown = None, False
                 run._renew(anew=True)
-        if carried is not None:
-            carried.stop("cancelled", running=True)
-        if is_idle:
+        if carried is None:
             self._cancelled(run)
+        else:
+            carried.stop("cancelled", running=True)
         return True
 
     def retry(self, run: Run[Any], request: int = 0) -> None:
@@ -415,21 +472,14 @@ class Engine:
             flow = known(run.flow)
             if flow is None:
                 raise FlowUnknown(f"this program has no flow of the name {run.flow!r}")
-            if not run._history.steps and run._history.finished_steps:
-                # They were dropped from memory.
-                self._read_again(run)
             made_entries = [made(Kind.RETRIED, run._history.number, request=request)]
-            code = self._code_of(flow)
+            code = digest_of_code(flow)
             if code != run._history.code:
                 made_entries.append(made(Kind.RECODED, run._history.number, code))
             self.record(made_entries)
             run._problem, run._is_unknown, run._code_flow = None, False, flow
             run._renew(anew=True)
             self._queue(run)
-
-    def _read_again(self, run: Run[Any]) -> None:
-        whole = history_of(self.path).runs[run.id]
-        run._history.steps = whole.steps
 
     def fork(self, id: str, step: str, new: str | None, request: int = 0) -> Run[Any]:
         """Starts a new run that takes the steps over which an old one had begun before a step."""
@@ -457,15 +507,15 @@ class Engine:
                     one.name.encode(),
                     one.form.encode(),
                     one.outcome,
-                    b"",
-                    str(one.attempts).encode(),
+                    one.position.to_bytes(8, "little") if one.form == "event" and one.outcome else b"",
+                    tried(one.attempts, one.began),
                     key=one.key,
                     at=one.ended,
                 )
                 for one in taken
                 if one.state == "finished"
             ]
-            code = old.code if flow is None else self._code_of(flow)
+            code = old.code if flow is None else digest_of_code(flow)
             fields = (new.encode(), old.flow.encode(), code, old.arguments_key, old.arguments, id.encode())
             # The start is the last record: after a crash the fork is whole, or there is none.
             self.record([*copies, made(Kind.STARTED, number, *fields, request=request)])
@@ -473,25 +523,58 @@ class Engine:
             self._resume(run, flow)
         return run
 
-    def forget(self, chosen: list[str]) -> None:
-        """Removes runs that have ended from the journal, and the files of their results."""
-        gone = set(chosen)
+    def forget(self, chosen: list[str], events_before: float | None) -> None:
+        """Removes runs that have ended from the journal, the files of their results, and events from before a time."""
+        with self._forgetting:
+            self._forget(set(chosen), events_before)
+
+    def _forget(self, gone: set[str], events_before: float | None) -> None:
         kept: list[bytes] = [TITLE]
         with self._lock:
             self._check_open()
             numbers = {self.runs[name]._history.number for name in gone}
-            served = self.history.served
+            served = dict(self.history.served)
+            forgotten = {name: events.first for name, events in self.history.events.items()}
             # What others append from here on stays behind the compacted records, and is not to be among them too.
             upto = self.journal.last
+        #: Names of which a later event is kept: what comes behind that is kept too, whatever its time.
+        later: set[str] = set()
+        counts: dict[str, int] = {}
         with self.packer.fresh() as files:
             # Also what nobody has waited for yet: the file has it then.
             self.journal.sync()
             for entry in entries(self.path, upto):
-                if entry.run in numbers or entry.kind in (Kind.SERVED, Kind.REFUSED):
+                if entry.run in numbers or entry.kind in (Kind.SERVED, Kind.REFUSED, Kind.FORGOTTEN):
                     continue
+                if entry.kind is Kind.EVENT:
+                    name = entry.text(0)
+                    if events_before is not None and entry.time < events_before and name not in later:
+                        forgotten[name] += 1
+                        counts[name] = counts.get(name, 0) + 1
+                        continue
+                    later.add(name)
                 kept.append(encoded(entry))
                 files.update(files_of(entry))
-            kept.append(encoded(made(Kind.SERVED, request=served)))
+            # Of names whose events are all forgotten only runs that go on have to know how many there were.
+            with self._lock:
+                received = {
+                    step.name
+                    for run in self.history.runs.values()
+                    if run.number not in numbers
+                    for step in run.steps.values()
+                    if step.form == "event"
+                }
+            forgotten = {
+                name: first
+                for name, first in forgotten.items()
+                if first and (name in later or name in received)
+            }
+            before = [made(Kind.SERVED, request=file * FILE + number) for file, number in served.items()]
+            before += [
+                made(Kind.FORGOTTEN, 0, name.encode(), str(first).encode())
+                for name, first in forgotten.items()
+            ]
+            kept[1:1] = map(encoded, before)
             with self._lock:
                 for name in gone:
                     if self.runs[name]._history.state == "running":
@@ -500,6 +583,11 @@ class Engine:
                 for name in gone:
                     del self.runs[name]
                 self.history.forget(gone)
+                for name, events in tuple(self.history.events.items()):
+                    del events.values[: counts.get(name, 0)]
+                    events.first += counts.get(name, 0)
+                    if not events.values and name not in forgotten:
+                        del self.history.events[name]
             for entry in entries(self.path):
                 files.update(files_of(entry))
             self.packer.remove_all_but(files)
@@ -512,89 +600,105 @@ class Engine:
 
     def _keep(self) -> None:
         """Wakes what is due, serves requests, and syncs what nobody waits for."""
-        next_look = next_sync = time.monotonic()
         while True:
-            with self._lock:
-                if self._must_end():
-                    return
-                now = time.time()
-                while self._timers and self._timers[0][0] <= now:
-                    _, _, run, _ = heapq.heappop(self._timers)
-                    if run._phase == "suspended" and run._waiting is not None and run._waiting.is_over():
-                        self._queue(run)
-            if time.monotonic() >= next_look:
-                next_look = time.monotonic() + _LOOK
+            try:
+                with self._lock:
+                    if self._closing:
+                        return
+                    self._wake_due()
                 self._serve()
-            if self._is_unsynced and time.monotonic() >= next_sync:
-                next_sync = time.monotonic() + _SOON
-                self._is_unsynced = False
-                try:
-                    self.journal.sync()
-                except JournalError as error:
-                    _log.warning("%s cannot be written: %s", self.path, error)
+                self._sync_begun()
+            except Exception:  # A defect of ours shall not end what serves all runs.
+                _log.exception("the flows of %s go on", self.path)
             with self._lock:
                 if self._must_end():
                     return
                 due = self._timers[0][0] - time.time() if self._timers else _LOOK
                 self._changed.wait(max(0.0, min(due, _LOOK)))
 
+    def _wake_due(self) -> None:
+        now = time.time()
+        while self._timers and self._timers[0][0] <= now:
+            run = heapq.heappop(self._timers)[2]
+            if run._phase == "suspended" and run._waiting is not None and run._waiting.is_over():
+                self._queue(run)
+
+    def _sync_begun(self) -> None:
+        """Records the begins of steps that have lasted a while, so that they are seen, and known after a crash."""
+        before = time.time() - _SOON
+        try:
+            for carried in tuple(self._executing):
+                for key, entry in tuple(carried.begun.items()):
+                    if entry.time <= before and carried.begun.pop(key, None) is not None:
+                        self.record_soon(entry)
+            if self._is_unsynced and time.monotonic() >= self._next_sync:
+                self._next_sync = time.monotonic() + _SOON
+                self._is_unsynced = False
+                self.journal.sync()
+        except JournalError as error:
+            if not self._must_end():
+                _log.warning("%s cannot be written: %s", self.path, error)
+
     def _must_end(self) -> bool:
         return self._closing != ""
 
     def _serve(self) -> None:
+        """Serves the requests of other processes."""
+        if time.monotonic() < self._next_look:
+            return
+        self._next_look = time.monotonic() + _LOOK
         try:
             news = self._posted.news(self.history.served)
-        except JournalError as error:
-            _log.warning("the requests for %s cannot be read: %s", self.path, error)
-            return
-        for number, request in news:
-            if number <= self.history.served:
-                continue
-            try:
-                self._serve_one(number, request)
-            except JournalError:
-                return
-            except Exception as error:
-                _log.warning("request %d for %s was refused: %s", number, self.path, error)
+            for number, request in news:
+                if self._closing:
+                    return  # The next process serves them.
                 try:
+                    self._serve_one(number, request)
+                except (JournalError, FlowsClosed):
+                    raise
+                except Exception as error:
+                    _log.warning("request %d for %s was refused: %s", number, self.path, error)
                     self._refuse_request(number, str(request)[:1000], text_of(error))
-                except JournalError:
-                    return
-        if news:
-            self._posted.tidy(self.history.served)
+            if news:
+                self._posted.tidy(self.history.served)
+        except FlowsClosed:
+            pass
+        except JournalError as error:
+            _log.warning("the requests for %s cannot be served now: %s", self.path, error)
 
     def _serve_one(self, number: int, request: Request | str) -> None:
         if isinstance(request, str):
             raise ValueError("it is no request of this version")
         match request.get("do"):
             case "event":
-                self.send(request["name"], packed_value(request), number)
+                self.send(request.get("name", ""), packed_value(request), number)
             case "cancel":
                 self.cancel(self._run_of(request), number)
             case "retry":
                 self.retry(self._run_of(request), number)
             case "fork":
-                self.fork(request["id"], request["step"], request.get("new"), number)
+                self.fork(request.get("id", ""), request.get("step", ""), request.get("new"), number)
             case _:
                 raise ValueError("it is no request of this version")
 
     def _run_of(self, request: Request) -> Run[Any]:
-        run = self.runs.get(request["id"])
+        run = self.runs.get(request.get("id", ""))
         if run is None:
-            raise FlowUnknown(f"there is no run {request['id']!r}")
+            raise FlowUnknown(f"there is no run {request.get('id')!r}")
         return run
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
-    def is_idle(self) -> bool:
-        """Whether no run is in a thread's hands or queued for one."""
-        return not self._threads and not self._ready
+    def _is_idle(self) -> bool:
+        """Whether no run is in a thread's hands or queued for one, but for the calling thread's."""
+        return not self._ready and self._threads <= {threading.current_thread()}
 
     def wait(self, timeout: float | None) -> bool:
         """Waits until every run has ended, or sleeps, or waits for an event, and its effects are delivered."""
+        self.check_owner()
         end = None if timeout is None else time.monotonic() + timeout
         with self._lock:
-            if not self._changed.wait_for(self.is_idle, timeout):
+            if not self._changed.wait_for(self._is_idle, timeout):
                 return False
         return self._outbox.wait(None if end is None else max(0.0, end - time.monotonic()))
 
@@ -612,20 +716,35 @@ class Engine:
             one.stop("closed", running=how == "abort")
         if how != "abort":
             with self._lock:
-                self._changed.wait_for(lambda: not self._threads)
+                self._changed.wait_for(lambda: self._threads <= {threading.current_thread()})
         self._outbox.close(wait=how != "abort")
         if how != "abort" and self._keeper.is_alive() and threading.current_thread() is not self._keeper:
             self._keeper.join()
         self.journal.close()
         for run in list(self.runs.values()):
-            if run._phase != "ended":
-                run._settle(None, FlowsClosed(_CLOSED.format(run.id)))
+            if run._phase in ("queued", "executing", "suspended"):
+                self._rest(run, FlowsClosed(_CLOSED.format(run.id)))
 
-    def _check_open(self) -> None:
+    def check_owner(self) -> None:
+        """Refuses a forked child, in which nothing runs.
+
+        Raises:
+            FlowsClosed: this process is one.
+        """
         if os.getpid() != self._owner:
             raise FlowsClosed("these flows belong to the process that this one was forked from")
+
+    def _check_open(self) -> None:
+        self.check_owner()
         if self.journal.closed or self._closing:
             raise FlowsClosed("the flows were closed")
+
+
+def _is_plain(entry: Entry) -> bool:
+    """Whether a record is the end of a step that has no effects, and nothing in files."""
+    return (
+        entry.kind is Kind.FINISHED and not entry.fields[3] and not is_large(entry.fields[2])
+    ) or entry.kind is Kind.FAILED
 
 
 _CLOSED = "the flows were closed before the run {!r} had ended. It goes on when Flows opens the journal again"

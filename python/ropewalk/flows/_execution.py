@@ -9,20 +9,20 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from functools import partial
 from os.path import basename, splitext
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
-from ropewalk._errors import JournalClosed, JournalError, PoolClosed, PoolTerminated
+from ropewalk._errors import JournalClosed, JournalError, PoolClosed, WorkerCrashed
 from ropewalk._keys import key_of, key_of_function
 from ropewalk._retry import Tries
 from ropewalk._step import Effect, StepCall, call
 from ropewalk.flows._failures import packed_error, text_of, unpacked_error, unrecordable
 from ropewalk.flows._flow import Flow
 from ropewalk.flows._history import Form, RunHistory, Step
-from ropewalk.flows._records import Entry, Kind, made
+from ropewalk.flows._records import Entry, Kind, made, tried
 from ropewalk.flows._steps import StepSettings, carried_on_by
 
 if TYPE_CHECKING:
@@ -30,14 +30,15 @@ if TYPE_CHECKING:
 
 #: Seconds that a run waits in its thread before it gives the thread back.
 _PATIENCE = 1.0
-#: What ends a step, and is no failure of it.
-INTERRUPTIONS = (CancelledError, PoolClosed, PoolTerminated)
 #: The executors of the standard library, which are slow to import.
 _STANDARD = ("concurrent.futures.thread", "concurrent.futures.process")
 #: So many results are recorded with one sync at most.
 _BATCH = 512
 #: So many steps of a map are submitted at most whose results have not arrived.
 _FLYING = 4096
+
+#: The keyword arguments of the steps of a map.
+_NONE: dict[str, Any] = {}
 
 Why = Literal["suspended", "cancelled", "closed", "broken", "interrupted"]
 
@@ -49,6 +50,14 @@ class Unwound(BaseException):
         super().__init__(why)
         self.why: Why = why
         self.cause = cause
+
+
+def is_interruption(error: BaseException) -> bool:
+    """Whether an error says that the executor has ended, which is no failure of the step."""
+    if isinstance(error, (CancelledError, PoolClosed)):
+        return True
+    # A worker that died has failed at this task, and the pool goes on.
+    return isinstance(error, BrokenExecutor) and not isinstance(error, WorkerCrashed)
 
 
 class Waiting(NamedTuple):
@@ -77,6 +86,10 @@ class Carried:
         self.waiting: Waiting | None = None
         #: The keys of the steps that the function has asked for.
         self._asked: set[bytes] = set()
+        #: The position behind the last event that was received, by names.
+        self._positions: dict[str, int] = {}
+        #: The begins of steps that have neither ended nor lasted long enough to be recorded.
+        self.begun: dict[bytes, Entry] = {}
 
     # --- what other threads call ------------------------------------------------------------------------------------
 
@@ -148,7 +161,8 @@ class Carried:
         name, known_as = self._identity(function, settings.name)
         executor = self._executor(settings)
         calls = [
-            _Call("map", name, self._key("map", known_as, (args, {})), function, args, {}) for args in inputs
+            _Call("map", name, self._key("map", known_as, (args, _NONE)), function, args, _NONE)
+            for args in inputs
         ]
         left = [one for one in calls if not self._is_known(one)]
         if left:
@@ -209,6 +223,9 @@ class Carried:
             for one, future in _arrived(arrivals, later[0][0] if later else None, flying > 0):
                 flying -= 1
                 self._futures.discard(future)
+                one.is_interruptible = future.cancelled() or not isinstance(
+                    future.exception(), CancelledError
+                )
                 try:
                     if self._settle(one, future.result, tries[one]):
                         assert one.entry is not None
@@ -230,7 +247,7 @@ class Carried:
         try:
             one.value, effects = outcome()
         except Exception as error:
-            unwound = self._interruption(error)
+            unwound = self._interruption(error) if one.is_interruptible else None
             if unwound is not None:
                 raise unwound from error
             delay = tries.delay_after(error)
@@ -251,19 +268,22 @@ class Carried:
         if executor is None:
             one.attempts += 1
             with carried_on_by(None):
-                return call(one.described(self._history.id), one.function, one.args, one.kwargs)
+                return call(one.described(self._history), one.function, one.args, one.kwargs)
+        one.is_interruptible = True
         future = self._submit(one, executor)
         try:
             return future.result()
+        except CancelledError:
+            # One that the function has raised is a failure of the step.
+            one.is_interruptible = future.cancelled()
+            raise
         finally:
             self._futures.discard(future)
 
     def _submit(self, one: _Call, executor: Executor) -> Future[tuple[Any, list[Effect]]]:
         one.attempts += 1
         try:
-            future = executor.submit(
-                call, one.described(self._history.id), one.function, one.args, one.kwargs
-            )
+            future = executor.submit(call, one.described(self._history), one.function, one.args, one.kwargs)
         except RuntimeError as error:
             if any(base.__module__ in _STANDARD for base in type(executor).__mro__):
                 # The executors of the standard library have no other error for a pool that was shut down.
@@ -309,30 +329,44 @@ class Carried:
 
     def wait_event(self, name: str, timeout: float | None, default: Any) -> Any:
         """Waits for the next event of a name."""
-        digest = key_of(("event", name))
-        number = next(self._counts.setdefault(digest, itertools.count()))
-        key = key_of((digest, number))
-        self._asked.add(key)
+        key = self._key("event", b"event", name)
         found = self._history.steps.get(key)
         if found is not None and found.state != "running":
-            return self._engine.packer.unpack(found.outcome) if found.outcome else default
+            if not found.outcome:
+                return default
+            self._positions[name] = found.position + 1
+            return self._engine.packer.unpack(found.outcome)
         self._check()
-        values = self._engine.events_of(name)
-        if len(values) <= number:
+        # The first that this run has not received.
+        position = self._positions.get(name, 0)
+        event = self._engine.event_after(name, position)
+        if event is None:
             if found is None:
-                found = self._wait_begins(
-                    key, name, "event", None if timeout is None else time.time() + timeout
-                )
+                until = None if timeout is None else time.time() + timeout
+                found = self._wait_begins(key, name, "event", until)
             until = found.until
             self._wait(
                 until,
                 name,
-                lambda: len(values) > number or (until is not None and time.time() >= until),
+                lambda: (
+                    self._engine.event_after(name, position) is not None
+                    or (until is not None and time.time() >= until)
+                ),
             )
-        packed = values[number] if len(values) > number else b""
-        fields = (name.encode(), b"event", packed, b"", b"1")
+            event = self._engine.event_after(name, position)
+        at, packed = event or (0, b"")
+        fields = (
+            name.encode(),
+            b"event",
+            packed,
+            at.to_bytes(8, "little") if event else b"",
+            tried(1, time.time()),
+        )
         self._commit([made(Kind.FINISHED, self._history.number, *fields, key=key)])
-        return self._engine.packer.unpack(packed) if packed else default
+        if event is None:
+            return default
+        self._positions[name] = at + 1
+        return self._engine.packer.unpack(packed)
 
     def _wait_begins(self, key: bytes, name: str, form: Form, until: float | None) -> Step:
         """Records until when a step waits, before it waits: the end of the process shall not begin the time anew."""
@@ -432,11 +466,17 @@ class Carried:
 
     def _begin(self, one: _Call) -> None:
         self._check()
-        entry = made(Kind.BEGAN, self._history.number, one.name.encode(), one.form.encode(), b"", key=one.key)
-        try:
-            self._engine.record_soon(entry)
-        except JournalError as error:
-            raise self._broken(error) from error
+        one.began = time.time()
+        # Written if it lasts: most steps have ended by then.
+        self.begun[one.key] = made(
+            Kind.BEGAN,
+            self._history.number,
+            one.name.encode(),
+            one.form.encode(),
+            b"",
+            key=one.key,
+            at=one.began,
+        )
 
     def _success(self, one: _Call, effects: list[Effect]) -> Entry:
         pack = self._engine.packer.pack
@@ -453,7 +493,7 @@ class Carried:
         return self._ended(Kind.FAILED, one, text_of(error).encode(), packed_error(error))
 
     def _ended(self, kind: Kind, one: _Call, *outcome: bytes) -> Entry:
-        fields = (one.name.encode(), one.form.encode(), *outcome, str(max(one.attempts, 1)).encode())
+        fields = (one.name.encode(), one.form.encode(), *outcome, tried(max(one.attempts, 1), one.began))
         return made(kind, self._history.number, *fields, key=one.key)
 
     def _commit(self, entries: list[Entry]) -> None:
@@ -465,6 +505,8 @@ class Carried:
                 self._engine.record(entries[start : start + _BATCH])
         except JournalError as error:
             raise self._broken(error) from error
+        for entry in entries:
+            self.begun.pop(entry.key, None)
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -477,7 +519,7 @@ class Carried:
 
     def _interruption(self, error: Exception) -> Unwound | None:
         """Returns what ends the function if the step was ended from outside, which is no failure of the step."""
-        if not isinstance(error, INTERRUPTIONS):
+        if not is_interruption(error):
             return None
         return self._unwinding(self.stopped or "interrupted", error)
 
@@ -496,11 +538,13 @@ class _Call:
     __slots__ = (
         "args",
         "attempts",
+        "began",
         "delay",
         "entry",
         "error",
         "form",
         "function",
+        "is_interruptible",
         "key",
         "kwargs",
         "name",
@@ -520,6 +564,9 @@ class _Call:
         self.name, self.key = name, key
         self.function, self.args, self.kwargs = function, args, kwargs
         self.attempts = 0
+        self.began = 0.0
+        #: Whether an error may come from the end of the executor.
+        self.is_interruptible = False
         #: Seconds until the next attempt.
         self.delay = 0.0
         #: The record of its outcome.
@@ -527,9 +574,9 @@ class _Call:
         self.value: Any = None
         self.error: Exception | None = None
 
-    def described(self, run: str) -> StepCall:
-        """Returns what the step says of itself where it runs."""
-        return StepCall(run, self.name, self.key.hex(), self.attempts)
+    def described(self, run: RunHistory) -> StepCall:
+        """Returns what the step says of itself where it runs. Its key there is that of no other run."""
+        return StepCall(run.id, self.name, key_of((run.nonce, self.key)).hex(), self.attempts)
 
     def taken(self) -> Any:
         """Returns the result, or raises the error."""
@@ -569,7 +616,7 @@ def _arrived(
 
 
 def _plain(name: str, form: Form) -> tuple[bytes, bytes, bytes, bytes, bytes]:
-    return name.encode(), form.encode(), b"", b"", b"1"
+    return name.encode(), form.encode(), b"", b"", tried(1, time.time())
 
 
 def _main_name() -> str:

@@ -35,6 +35,12 @@ class Flow(Generic[P, T]):
         self._function = function
         self._name = function.__qualname__ if name is None else name
         self._code: Code = code
+        # Now, before the file is another one.
+        try:
+            self._source: str | None = inspect.getsource(function)
+        except (OSError, TypeError, SyntaxError):
+            self._source = None
+        self._digest: bytes | None = None
         other = _KNOWN.get(self._name)
         if other is not None and not _is_made_again(other._function, function):
             raise ValueError(
@@ -120,13 +126,20 @@ def known(name: str) -> Flow[..., Any] | None:
 
 def digest_of_code(flow: Flow[..., Any]) -> bytes:
     """Returns a digest of the code of a flow's function, which comments and layout do not change."""
+    if flow._digest is None:
+        flow._digest = _digest(flow)
+    return flow._digest
+
+
+def _digest(flow: Flow[..., Any]) -> bytes:
     from ropewalk._keys import key_of
 
-    function = flow._function
     try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(function)))
-    except (OSError, SyntaxError, TypeError):
-        return key_of(("code", _parts(function.__code__)))
+        tree = None if flow._source is None else ast.parse(textwrap.dedent(flow._source))
+    except SyntaxError:
+        tree = None
+    if tree is None:
+        return key_of(("code", _parts(flow._function.__code__)))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef):
             node.decorator_list = []

@@ -94,8 +94,12 @@ class Flows:
             raise TypeError(f"deliveries must be a Retry, not {deliveries!r}")
         self._path = realpath(path)
         self._engine = Engine(self._path, pool, max_running, deliveries)
+        try:
+            self._engine.open(resume=resume)
+        except BaseException:
+            self._engine.close("abort")
+            raise
         _OPEN.add(self)
-        self._engine.open(resume=resume)
 
     def start(self, flow: Flow[..., T], /, *args: Any, id: str | None = None, **kwargs: Any) -> Run[T]:
         """Starts a run of a flow, or returns the run of this id that is there.
@@ -155,6 +159,7 @@ class Flows:
             TypeError: the value cannot be pickled.
             JournalError: it could not be recorded.
         """
+        _refuse_in_flow("Flows.send", "ropewalk.flows.send(path, name) in a step")
         self._engine.send(_checked_event(name), pickled(value))
 
     def fork(self, id: str, from_step: str, new_id: str | None = None) -> Run[Any]:
@@ -167,19 +172,21 @@ class Flows:
             FlowUnknown: there is no such run, or no such step.
             FlowExists: there is a run of the new id.
         """
+        _refuse_in_flow("Flows.fork", "it in the program")
         return self._engine.fork(id, from_step, None if new_id is None else _checked_id(new_id))
 
     def forget(self, *ids: str, older_than: float | timedelta | None = None) -> list[str]:
         """Removes runs that have ended from the journal, with the files of their results; returns their ids.
 
-        ``ids`` names them; or ``older_than`` takes all that have ended so many seconds ago. Runs with effects that are
-        not delivered stay. The ids may then be used anew.
+        ``ids`` names them; or ``older_than`` takes all that have ended so many seconds ago, and the events that came
+        before that too. Runs with effects that are not delivered stay. The ids may then be used anew.
 
         Raises:
             FlowUnknown: there is no run of an id.
             FlowError: it has not ended, or its effects are not delivered.
             JournalError: the journal could not be compacted; everything is there.
         """
+        _refuse_in_flow("Flows.forget", "it in the program")
         if isinstance(older_than, timedelta):
             older_than = older_than.total_seconds()
         checked_limit("older_than", older_than)
@@ -189,15 +196,15 @@ class Flows:
                 what = "has not ended" if history.state == "running" else "has effects that are not delivered"
                 raise FlowError(f"the run {id!r} {what}")
         chosen = list(ids)
-        if older_than is not None:
-            before = time.time() - older_than
+        before = None if older_than is None else time.time() - older_than
+        if before is not None:
             for run in self.runs():
                 history = run._history
                 if history.ended is not None and history.ended <= before and not history.effects:
                     chosen.append(run.id)
         chosen = list(dict.fromkeys(chosen))
-        if chosen:
-            self._engine.forget(chosen)
+        if chosen or before is not None:
+            self._engine.forget(chosen, before)
         return chosen
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -205,6 +212,7 @@ class Flows:
 
         Returns whether that is so; an effect that is tried again later does not count.
         """
+        _refuse_in_flow("Flows.wait", "it in the program")
         return self._engine.wait(timeout)
 
     def close(self, *, finish: bool = True) -> None:
@@ -213,6 +221,7 @@ class Flows:
         With ``finish`` it waits as `wait` does. Without, no further step begins; the steps that are running are
         finished and recorded.
         """
+        _refuse_in_flow("Flows.close", "it in the program")
         try:
             self._engine.close("finish" if finish else "stop")
         except KeyboardInterrupt:
@@ -268,6 +277,14 @@ def send(path: str | os.PathLike[str], name: str, value: Any = True) -> None:
 
         raise JournalError(f"there is no journal {abspath(path)!r}")
     post(found, event(_checked_event(name), value))
+
+
+def _refuse_in_flow(call: str, instead: str) -> None:
+    """Refuses what would happen again each time when the code of a flow runs again."""
+    if execution() is not None:
+        raise FlowError(
+            f"{call}() was called in the code of a flow, which runs again after a crash; call {instead}"
+        )
 
 
 def _checked_id(id: object) -> str:

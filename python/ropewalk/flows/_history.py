@@ -11,8 +11,9 @@ from itertools import islice
 from typing import Literal, cast
 
 from ropewalk._errors import NotAJournal
+from ropewalk._keys import key_of
 from ropewalk.flows._packed import file_of, is_large
-from ropewalk.flows._records import NO_KEY, TITLE, Entry, Kind, decoded
+from ropewalk.flows._records import FILE, NO_KEY, TITLE, Entry, Kind, decoded, tries_of
 from ropewalk.journal import read
 
 #: What a step is: a call, a part of a `step.map`, a sleep, a wait for an event, an effect of the flow itself.
@@ -40,6 +41,8 @@ class Step:
     #: The packed effects; empty if there are none.
     effects: bytes = b""
     error: str = ""
+    #: Which event of its name it has received.
+    position: int = 0
 
 
 @dataclass(slots=True)
@@ -49,6 +52,8 @@ class Effects:
     step: bytes
     #: How many there are, in four bytes, and then the packed list of them.
     packed: bytes
+    #: That of the run when the step was recorded.
+    nonce: bytes
     delivered: int = 0
     #: The last failed delivery.
     error: str = ""
@@ -77,12 +82,36 @@ class RunHistory:
     #: The packed result, or the packed error.
     outcome: bytes = b""
     error: str = ""
+    #: What sets the run apart from all others, also from an earlier one of the same id, and from itself before it was
+    #: begun anew: the keys that services get are made of it.
+    nonce: bytes = b""
     #: By their keys, in the order in which they began.
     steps: dict[bytes, Step] = field(default_factory=dict[bytes, Step])
-    #: By the keys of their steps, in the order of their commits.
-    effects: dict[bytes, Effects] = field(default_factory=dict[bytes, Effects])
-    finished_steps: int = 0
+    #: In the order of their commits.
+    effects: list[Effects] = field(default_factory=list["Effects"])
+    #: How many finished steps were dropped from memory.
+    dropped_steps: int = 0
     delivered: int = 0
+
+    @property
+    def finished_steps(self) -> int:
+        """How many steps have finished."""
+        return self.dropped_steps + sum(step.state == "finished" for step in tuple(self.steps.values()))
+
+
+@dataclass(slots=True)
+class Events:
+    """The events of a name."""
+
+    #: How many were forgotten, which is the position of the first that is there.
+    first: int = 0
+    #: The packed values, in the order in which they came.
+    values: list[bytes] = field(default_factory=list[bytes])
+
+    def after(self, position: int) -> tuple[int, bytes] | None:
+        """Returns the first event from a position on, and its position."""
+        index = max(position - self.first, 0)
+        return (self.first + index, self.values[index]) if index < len(self.values) else None
 
 
 class History:
@@ -95,10 +124,10 @@ class History:
         self._lean = lean
         self.runs: dict[str, RunHistory] = {}
         self._numbered: dict[int, RunHistory] = {}
-        #: The packed values of events by their names, in the order in which they came.
-        self.events: dict[str, list[bytes]] = {}
-        #: Requests up to this number were served.
-        self.served = 0
+        #: By their names.
+        self.events: dict[str, Events] = {}
+        #: The numbers of the last requests that were served, by the files in which they stood.
+        self.served: dict[int, int] = {}
         self.refused: list[tuple[float, str, str]] = []
         self.next_number = 1
         #: Steps of a fork, which stand before its start.
@@ -106,13 +135,19 @@ class History:
 
     def apply(self, entry: Entry) -> None:
         """Applies a record."""
-        self.served = max(self.served, entry.request)
-        self.next_number = max(self.next_number, entry.run + 1)
+        # Without a lock the threads of runs apply the ends of their steps, which change neither number.
+        if entry.request:
+            file, number = divmod(entry.request, FILE)
+            self.served[file] = max(number, self.served.get(file, 0))
+        if entry.run >= self.next_number:
+            self.next_number = entry.run + 1
         kind = entry.kind
         if kind is Kind.STARTED:
             self._start(entry)
         elif kind is Kind.EVENT:
-            self.events.setdefault(entry.text(0), []).append(entry.fields[1])
+            self.events.setdefault(entry.text(0), Events()).values.append(entry.fields[1])
+        elif kind is Kind.FORGOTTEN:
+            self.events.setdefault(entry.text(0), Events()).first = int(entry.fields[1])
         elif kind is Kind.REFUSED:
             self.refused.append((entry.time, entry.text(0), entry.text(1)))
         elif kind is not Kind.SERVED:
@@ -121,7 +156,8 @@ class History:
                 self._early.setdefault(entry.run, []).append(entry)
             else:
                 _APPLY[kind](run, entry)
-                if self._lean and run.state == "succeeded":
+                if self._lean and run.state == "succeeded" and run.steps:
+                    run.dropped_steps = run.finished_steps
                     run.steps.clear()
 
     def numbered(self, number: int) -> RunHistory | None:
@@ -156,32 +192,41 @@ def started(entry: Entry) -> RunHistory:
         arguments,
         entry.time,
         entry.text(5),
+        nonce=key_of(("run", entry.text(0), entry.run, entry.time)),
     )
+
+
+def begun_step(entry: Entry) -> Step:
+    """Returns the step whose begin a record says."""
+    until = float(entry.fields[2]) if entry.fields[2] else None
+    return Step(entry.key, entry.text(0), cast("Form", entry.text(1)), "running", entry.time, until=until)
 
 
 def _began(run: RunHistory, entry: Entry) -> None:
-    until = float(entry.fields[2]) if entry.fields[2] else None
-    run.steps[entry.key] = Step(
-        entry.key, entry.text(0), cast("Form", entry.text(1)), "running", entry.time, until=until
-    )
+    known = run.steps.get(entry.key)
+    if known is not None and known.state != "running":
+        return  # It had ended when its begin was written.
+    run.steps[entry.key] = begun_step(entry)
 
 
 def _ended_step(run: RunHistory, entry: Entry) -> Step:
+    attempts, began = tries_of(entry.fields[4])
     step = run.steps.get(entry.key)
     if step is None:
-        step = Step(entry.key, entry.text(0), cast("Form", entry.text(1)), "running", entry.time)
+        step = Step(entry.key, entry.text(0), cast("Form", entry.text(1)), "running", began)
         run.steps[entry.key] = step
     step.ended = entry.time
-    step.attempts = int(entry.fields[4] or b"1")
+    step.attempts = attempts
     return step
 
 
 def _finished(run: RunHistory, entry: Entry) -> None:
     step = _ended_step(run, entry)
     step.state, step.outcome, step.effects = "finished", entry.fields[2], entry.fields[3]
-    run.finished_steps += 1
-    if step.effects:
-        run.effects[step.key] = Effects(step.key, step.effects)
+    if step.form == "event":
+        step.position, step.effects = int.from_bytes(step.effects, "little"), b""
+    elif step.effects:
+        run.effects.append(Effects(step.key, step.effects, run.nonce))
 
 
 def _failed(run: RunHistory, entry: Entry) -> None:
@@ -189,19 +234,24 @@ def _failed(run: RunHistory, entry: Entry) -> None:
     step.state, step.error, step.outcome = "failed", entry.text(2), entry.fields[3]
 
 
+def _pending(run: RunHistory, step: bytes) -> Effects | None:
+    """Returns the first effects of a step that are not delivered: those of a run that was begun anew come first."""
+    return next((effects for effects in run.effects if effects.step == step), None)
+
+
 def _delivered(run: RunHistory, entry: Entry) -> None:
-    effects = run.effects.get(entry.key)
+    effects = _pending(run, entry.key)
     if effects is None:
         return
     run.delivered += 1
     effects.delivered += 1
     effects.error, effects.failures = "", 0
     if effects.delivered >= effects.count:
-        del run.effects[entry.key]
+        run.effects.remove(effects)
 
 
 def _undelivered(run: RunHistory, entry: Entry) -> None:
-    effects = run.effects.get(entry.key)
+    effects = _pending(run, entry.key)
     if effects is not None:
         effects.error = entry.text(0)
         effects.failures += 1
@@ -221,8 +271,9 @@ def _retried(run: RunHistory, _: Entry) -> None:
 def _restarted(run: RunHistory, entry: Entry) -> None:
     _retried(run, entry)
     run.steps.clear()
-    run.finished_steps = 0
+    run.dropped_steps = 0
     run.code = entry.fields[0]
+    run.nonce = key_of(("again", run.nonce, entry.time))
 
 
 def _recoded(run: RunHistory, entry: Entry) -> None:

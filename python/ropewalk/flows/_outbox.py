@@ -14,7 +14,7 @@ from ropewalk._errors import JournalError
 from ropewalk._keys import key_of
 from ropewalk._retry import Retry, Tries
 from ropewalk._step import deliver
-from ropewalk.flows._execution import INTERRUPTIONS
+from ropewalk.flows._execution import is_interruption
 from ropewalk.flows._failures import text_of
 from ropewalk.flows._records import Kind, made
 
@@ -56,14 +56,22 @@ class Outbox:
             self._ready.append(run)
             if len(self._threads) < _THREADS and len(self._ready) + self._busy > len(self._threads):
                 thread = threading.Thread(target=self._work, name="ropewalk-outbox", daemon=True)
-                self._threads.append(thread)
-                thread.start()
+                try:
+                    thread.start()
+                except RuntimeError as error:
+                    _log.warning("effects wait for a thread: %s", error)
+                else:
+                    self._threads.append(thread)
+                if not self._threads:
+                    self._ready.remove(run)
+                    del self._tries[run.number]
             self._changed.notify()
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until nothing can be delivered now; returns whether that is so. What is tried again later is left."""
         with self._lock:
-            return self._changed.wait_for(lambda: not self._ready and not self._busy, timeout)
+            own = threading.current_thread() in self._threads
+            return self._changed.wait_for(lambda: not self._ready and self._busy <= own, timeout)
 
     def close(self, *, wait: bool) -> None:
         """Begins no more deliveries, and waits for those that are under way."""
@@ -74,7 +82,8 @@ class Outbox:
             self._changed.notify_all()
         if wait:
             for thread in self._threads:
-                thread.join()
+                if thread is not threading.current_thread():
+                    thread.join()
 
     def _work(self) -> None:
         while True:
@@ -114,13 +123,14 @@ class Outbox:
 
     def _deliver_next(self, run: RunHistory) -> float | None:
         """Delivers an effect; returns the seconds until the next delivery of the run, `None` for no more."""
-        effects = next(iter(run.effects.values()))
+        effects = run.effects[0]
         index = effects.delivered
         try:
             self._deliver(run, effects, index)
-        except INTERRUPTIONS:
-            return None  # The pool is gone; the next program delivers it.
-        except Exception as error:
+        except BaseException as error:
+            # Also `SystemExit`: the thread delivers the effects of other runs too.
+            if self._engine.pool is not None and is_interruption(error):
+                return None  # The pool is gone; the next program delivers it.
             return self._failed(run, effects, error)
         try:
             self._engine.record([made(Kind.DELIVERED, run.number, key=effects.step)])
@@ -132,16 +142,17 @@ class Outbox:
         kept: list[tuple[Any, tuple[Any, ...], dict[str, Any]]]
         kept = self._engine.packer.unpack(effects.packed[4:])
         function, args, kwargs = kept[index]
-        key = key_of((run.id, effects.step, index)).hex()
+        key = key_of((effects.nonce, effects.step, index)).hex()
         if self._engine.pool is None:
             deliver(function, args, kwargs, key)
         else:
             self._engine.pool.submit(deliver, function, args, kwargs, key).result()
 
-    def _failed(self, run: RunHistory, effects: Effects, error: Exception) -> float | None:
+    def _failed(self, run: RunHistory, effects: Effects, error: BaseException) -> float | None:
         text = text_of(error)
         with self._lock:
-            delay = self._tries[run.number].delay_after(error)
+            tries = self._tries[run.number]
+            delay = tries.delay_after(error if isinstance(error, Exception) else RuntimeError(text))
         step = run.steps.get(effects.step)
         _log.warning(
             "an effect of the step %s of run %r was not delivered: %s; %s",
@@ -152,6 +163,9 @@ class Outbox:
             if delay is not None
             else "it is tried again when the flows are opened",
         )
+        if text == effects.error:
+            effects.failures += 1
+            return delay if delay is None else max(delay, 0.001)  # The journal has it.
         try:
             self._engine.record_soon(made(Kind.UNDELIVERED, run.number, text.encode(), key=effects.step))
         except JournalError:

@@ -14,7 +14,7 @@ import pickle
 import stat
 import struct
 import threading
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -93,7 +93,7 @@ class Packer:
         return pickle.loads(views[0], buffers=views[1:])
 
     @contextmanager
-    def fresh(self) -> Iterator[set[str]]:
+    def fresh(self) -> Generator[set[str]]:
         """Yields the names of files that no record may name yet; those that are written inside are added."""
         with self._lock:
             names = self._fresh = set(self._unrecorded)
@@ -128,7 +128,7 @@ class Packer:
                 self._fresh.add(name.hex())
         try:
             self._make_folder()
-            if not os.path.exists(path):
+            if not self._has(name, size):
                 draft = f"{path}.{os.getpid()}.{id(parts):x}"
                 try:
                     _write(draft, [head, *parts])
@@ -142,6 +142,16 @@ class Packer:
         except OSError as error:
             raise _of(error, path) from error
         return _FILE + name + _COUNT.pack(size)
+
+    def _has(self, name: bytes, size: int) -> bool:
+        """Whether a value's file is there already, and is what its name says."""
+        try:
+            self._mapped(_FILE + name + _COUNT.pack(size))
+        except JournalUnsafe:
+            raise
+        except JournalError:
+            return False
+        return True
 
     def _make_folder(self) -> None:
         try:
@@ -187,7 +197,7 @@ def _write(path: str, parts: list[Any]) -> None:
 def _parts(whole: memoryview) -> list[memoryview] | None:
     """Returns the parts of a file, or `None` if they do not fill it exactly."""
     offset = len(_MAGIC)
-    if len(whole) < offset + _COUNT.size or whole[:offset] != _MAGIC:
+    if len(whole) < offset + _COUNT.size or bytes(whole[:offset]) != _MAGIC:
         return None
     (count,) = _COUNT.unpack_from(whole, offset)
     offset += _COUNT.size

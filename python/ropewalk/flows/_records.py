@@ -20,6 +20,11 @@ NO_KEY = bytes(16)
 #: Kind, number of the run, time in seconds since 1970, number of the request that caused the record, key of the step.
 _HEAD = struct.Struct("<BIdQ16s")
 _SIZE = struct.Struct("<I")
+_TRIES = struct.Struct("<Id")
+
+
+#: A request's number is that of its file, times this, and its number there.
+FILE = 1 << 32
 
 
 class Kind(IntEnum):
@@ -28,12 +33,13 @@ class Kind(IntEnum):
     #: A run was started: id, flow, digest of the code, digest of the arguments, packed arguments, id of the run that it
     #: was forked from.
     STARTED = 1
-    #: A step has begun, or began to wait: name, form, the time until which it waits, or nothing.
+    #: A step has begun to wait, or began a while ago and has not ended: name, form, the time until which it waits, or
+    #: nothing.
     BEGAN = 2
     #: A step has finished: name, form, packed result, effects (their number in four bytes, and the packed
-    #: list of them) or nothing, attempts as text.
+    #: list of them) or nothing, `tried`.
     FINISHED = 3
-    #: A step has failed after all its attempts: name, form, text of the error, packed error, attempts as text.
+    #: A step has failed after all its attempts: name, form, text of the error, packed error, `tried`.
     FAILED = 4
     #: The next effect of a step was delivered.
     DELIVERED = 5
@@ -53,6 +59,8 @@ class Kind(IntEnum):
     REFUSED = 12
     #: Requests up to this number were served; it stands in a compacted journal.
     SERVED = 13
+    #: So many events of a name were forgotten, since the first: name, number as text.
+    FORGOTTEN = 14
 
 
 class Entry(NamedTuple):
@@ -86,6 +94,7 @@ _FIELDS = {
     Kind.RECODED: 1,
     Kind.REFUSED: 2,
     Kind.SERVED: 0,
+    Kind.FORGOTTEN: 2,
 }
 
 
@@ -94,6 +103,17 @@ def made(
 ) -> Entry:
     """Makes a record of now."""
     return Entry(kind, run, time.time() if at is None else at, request, key, fields)
+
+
+def tried(attempts: int, began: float) -> bytes:
+    """Returns the field that says how often a step was tried, and when the first time began."""
+    return _TRIES.pack(attempts, began)
+
+
+def tries_of(field: bytes) -> tuple[int, float]:
+    """Returns how often a step was tried, and when the first time began."""
+    attempts, began = _TRIES.unpack(field)
+    return attempts, began
 
 
 def encoded(entry: Entry) -> bytes:
@@ -127,4 +147,6 @@ def decoded(payload: bytes) -> Entry:
         fields.append(payload[start:offset])
     if len(fields) != _FIELDS[kind]:
         raise ValueError(f"a record of kind {kind.name} has {len(fields)} fields instead of {_FIELDS[kind]}")
+    if kind in (Kind.FINISHED, Kind.FAILED) and len(fields[4]) != _TRIES.size:
+        raise ValueError(f"a record of kind {kind.name} does not say how often its step was tried")
     return Entry(kind, run, at, request, key, tuple(fields))

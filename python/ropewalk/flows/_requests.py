@@ -11,13 +11,15 @@ import base64
 import contextlib
 import json
 import os
+import secrets
 import time
-from collections.abc import Iterator
-from typing import Any, Literal, TypedDict, cast
+from collections.abc import Iterator, Mapping
+from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from ropewalk._errors import JournalError, JournalLocked
 from ropewalk.flows._packed import pickled
-from ropewalk.journal import Journal, read
+from ropewalk.flows._records import FILE
+from ropewalk.journal import Journal, Record, read
 
 #: What is behind the name of the runs' journal.
 SUFFIX = ".requests"
@@ -29,19 +31,21 @@ _AGAIN = 2.0
 Do = Literal["event", "cancel", "retry", "fork"]
 
 
-class Request(TypedDict, total=False):
+class Request(TypedDict):
     """A request, as JSON."""
 
     do: Do
+    #: The number of this file of requests, in its first record.
+    file: NotRequired[int]
     #: The id of the run.
-    id: str
+    id: NotRequired[str]
     #: The name of the event.
-    name: str
+    name: NotRequired[str]
     #: The packed value of the event, in base64.
-    value: str
+    value: NotRequired[str]
     #: The step from which a fork begins anew, and the id of the fork.
-    step: str
-    new: str
+    step: NotRequired[str]
+    new: NotRequired[str]
 
 
 def event(name: str, value: Any) -> Request:
@@ -51,7 +55,7 @@ def event(name: str, value: Any) -> Request:
 
 def packed_value(request: Request) -> bytes:
     """Returns the packed value of an event."""
-    return base64.b64decode(request["value"])
+    return base64.b64decode(request.get("value", ""))
 
 
 def post(path: str, request: Request) -> int:
@@ -70,21 +74,44 @@ def post(path: str, request: Request) -> int:
             time.sleep(0.005)
             continue
         with journal:
-            return journal.append(json.dumps(request).encode())
+            file = next((_file_of(record) for record in journal.records()), None)
+            if file is None:
+                # Its name sets the requests of this file apart from those of one that was moved away or removed.
+                file = secrets.randbelow(FILE - 1) + 1
+                journal.append(json.dumps({"file": file}).encode())
+            return file * FILE + journal.append(json.dumps(request).encode())
 
 
-def posted(path: str, after: int) -> Iterator[tuple[int, Request | str]]:
-    """Yields the requests with numbers behind `after`; text instead of one that cannot be read."""
+def posted(path: str, served: Mapping[int, int]) -> Iterator[tuple[int, Request | str]]:
+    """Yields the requests that were not served; text instead of one that cannot be read."""
     if not os.path.exists(path + SUFFIX):
         return
-    for record in read(path + SUFFIX):
-        if record.is_snapshot or record.sequence <= after:
-            continue
-        try:
-            request: Any = json.loads(record.payload)
-            yield record.sequence, cast("Request", request) if isinstance(request, dict) else repr(request)
-        except ValueError:
-            yield record.sequence, repr(record.payload[:100])
+    records = read(path + SUFFIX)
+    file = next((_file_of(record) for record in records), 0)
+    for record in records:
+        if record.sequence > served.get(file, 0):
+            yield file * FILE + record.sequence, _request_of(record.payload)
+
+
+def is_served(number: int, served: Mapping[int, int]) -> bool:
+    """Whether the request of a number was served."""
+    file, sequence = divmod(number, FILE)
+    return sequence <= served.get(file, 0)
+
+
+def _file_of(record: Record) -> int:
+    """Returns the number of a file, which its first record says."""
+    request = _request_of(record.payload)
+    number: Any = None if isinstance(request, str) else request.get("file")
+    return number if isinstance(number, int) and 0 < number < FILE else 0
+
+
+def _request_of(payload: bytes) -> Request | str:
+    try:
+        request: Any = json.loads(payload)
+    except (ValueError, RecursionError):
+        request = None
+    return cast("Request", request) if isinstance(request, dict) else repr(payload[:100])
 
 
 class Posted:
@@ -95,8 +122,8 @@ class Posted:
         self._seen: tuple[int, int, int] | None = None
         self._seen_at = 0.0
 
-    def news(self, after: int) -> list[tuple[int, Request | str]]:
-        """Returns the requests behind number `after`; it reads only if the file was written since.
+    def news(self, served: Mapping[int, int]) -> list[tuple[int, Request | str]]:
+        """Returns the requests that were not served; it reads only if the file was written since.
 
         Raises:
             JournalError: it cannot be read.
@@ -110,12 +137,13 @@ class Posted:
         if looks == self._seen and now < self._seen_at + _AGAIN:
             return []
         self._seen, self._seen_at = looks, now
-        return list(posted(self._path, after))
+        return list(posted(self._path, served))
 
-    def tidy(self, served: int) -> None:
+    def tidy(self, served: Mapping[int, int]) -> None:
         """Empties the file if all requests were served and none is being written."""
         with contextlib.suppress(JournalError):
             if os.path.exists(self._path + SUFFIX):
                 with Journal(self._path + SUFFIX) as journal:
-                    if journal.last <= served:
-                        journal.compact([b""])
+                    first = next(journal.records(), None)
+                    if first is not None and journal.last <= served.get(_file_of(first), 0):
+                        journal.compact([first.payload])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Generator
 from concurrent.futures import Future
@@ -10,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, 
 
 from ropewalk._errors import FlowCancelled, FlowCodeChanged
 from ropewalk.flows._failures import unpacked_error
-from ropewalk.flows._history import Form, RunHistory, Step, StepState, history_of
+from ropewalk.flows._history import Form, RunHistory, Step, StepState, begun_step, history_of
 
 if TYPE_CHECKING:
     from ropewalk.flows._engine import Engine, Phase
@@ -18,6 +19,8 @@ if TYPE_CHECKING:
     from ropewalk.flows._flow import Flow
 
 T = TypeVar("T")
+
+_log = logging.getLogger("ropewalk.flows")
 
 #: What a run does; see `Run.state`.
 RunState: TypeAlias = Literal["running", "sleeping", "waiting", "stopped", "succeeded", "failed", "cancelled"]
@@ -47,8 +50,22 @@ class _Result(Future[T]):
     #: Whether the outcome is there, or is being set.
     is_claimed = False
 
+    def settle(self, value: Any, error: BaseException | None) -> None:
+        """Sets the outcome. A callback that ends its thread does not end the thread that runs it here."""
+        try:
+            if error is None:
+                self.set_result(value)
+            else:
+                self.set_exception(error)
+        except BaseException:
+            _log.exception("a callback of a run has failed")
+
     def cancel(self) -> bool:
         return False
+
+
+def _settled_already(value: Any, error: BaseException | None) -> None:
+    """For an outcome that another thread has set."""
 
 
 class Run(Generic[T]):
@@ -73,17 +90,17 @@ class Run(Generic[T]):
 
     # --- for the engine ---------------------------------------------------------------------------------------------
 
-    def _settle(self, value: Any, error: BaseException | None) -> None:
-        """Gives those that wait the outcome."""
+    def _claim(self) -> Callable[[Any, BaseException | None], None]:
+        """Returns what gives those that wait now the outcome; only the first call for them does."""
         with self._lock:
             future = self._future
             if future.is_claimed:
-                return
+                return _settled_already
             future.is_claimed = True
-        if error is None:
-            future.set_result(value)
-        else:
-            future.set_exception(error)
+        return future.settle
+
+    def _settle(self, value: Any, error: BaseException | None) -> None:
+        self._claim()(value, error)
 
     def _renew(self, *, anew: bool = False) -> None:
         """Makes room for the outcome of a further execution, if there was one before."""
@@ -182,11 +199,17 @@ class Run(Generic[T]):
     def steps(self) -> tuple[StepRecord, ...]:
         """Returns the steps that have begun, in their order."""
         history = self._history
-        if not history.steps and history.finished_steps:
+        if history.dropped_steps:
             history = history_of(self._engine.path).runs.get(self.id, history)
-        return tuple(record_of(step) for step in tuple(history.steps.values()))
+        steps = tuple(history.steps.values())
+        carried = self._carried
+        if carried is not None:
+            begun = (begun_step(entry) for entry in tuple(carried.begun.values()))
+            steps += tuple(step for step in begun if step.key not in history.steps)
+        return tuple(record_of(step) for step in sorted(steps, key=lambda step: step.began))
 
     def _outcome(self) -> _Result[T]:
+        self._engine.check_owner()
         with self._lock:
             if self._phase != "ended" or self._future.is_claimed:
                 return self._future

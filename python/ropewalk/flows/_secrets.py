@@ -72,7 +72,11 @@ class Secret:
 class _Blotting(pickle.Pickler):
     """Pickles a value with other text in the place of what has secrets."""
 
-    def persistent_id(self, obj: Any) -> str | None:
+    def persistent_id(self, obj: Any) -> str | bytes | None:
+        if type(obj) is bytes:
+            # Latin-1 keeps every byte, and the ASCII of a secret.
+            other = redacted(obj.decode("latin-1")).encode("latin-1")
+            return None if other == obj else other
         text = redacted(obj) if type(obj) is str else obj
         return None if text is obj or text == obj else text
 

@@ -7,8 +7,7 @@ that imports a module with flows loads this module, so it knows nothing of journ
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
@@ -54,6 +53,7 @@ class Execution(Protocol):
         self, function: Callable[..., Any], inputs: list[tuple[Any, ...]], settings: StepSettings
     ) -> list[Any]:
         """Runs a step for each input."""
+        ...
 
     def sleep(self, seconds: float) -> None:
         """Sleeps for some time from the first call on."""
@@ -111,17 +111,22 @@ def execution() -> Execution | None:
     return None if current() is not None and not isinstance(found, _Plain) else found
 
 
-@contextmanager
-def carried_on_by(found: Execution | None) -> Iterator[None]:
+class carried_on_by:  # noqa: N801 - it is called as a function.
     """Makes an execution the one that the code inside finds."""
-    token = _EXECUTION.set(found)
-    try:
-        yield
-    finally:
-        _EXECUTION.reset(token)
+
+    __slots__ = ("_found", "_token")
+
+    def __init__(self, found: Execution | None) -> None:
+        self._found = found
+
+    def __enter__(self) -> None:
+        self._token = _EXECUTION.set(self._found)
+
+    def __exit__(self, *_: object) -> None:
+        _EXECUTION.reset(self._token)
 
 
-def plainly() -> Any:
+def plainly() -> carried_on_by:
     """Lets the code inside run without a journal."""
     return carried_on_by(_Plain())
 
