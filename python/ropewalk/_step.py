@@ -44,7 +44,7 @@ class CurrentStep:
 
     @property
     def key(self) -> str:
-        """32 hexadecimal digits that are the same in every attempt of this step, also after a crash.
+        """32 hexadecimal digits that are the same in every attempt of this step, also after a crash, and nowhere else.
 
         A service that knows idempotency keys does nothing twice if it is given this one.
         """

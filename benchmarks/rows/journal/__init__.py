@@ -1,3 +1,3 @@
-"""The journal beside a bare log with `fdatasync`, SQLite with a write-ahead log, and LMDB."""
+"""The journal and what stands on it, beside a bare log with `fdatasync`, SQLite with a write-ahead log, and LMDB."""
 
-TABLES = ("append", "resume", "map")
+TABLES = ("append", "resume", "map", "flows")

@@ -628,9 +628,9 @@ class Engine:
         before = time.time() - _SOON
         try:
             for carried in tuple(self._executing):
-                for key, entry in tuple(carried.begun.items()):
-                    if entry.time <= before and carried.begun.pop(key, None) is not None:
-                        self.record_soon(entry)
+                for key, one in tuple(carried.begun.items()):
+                    if one.began <= before and carried.begun.pop(key, None) is not None:
+                        self.record_soon(one.begin_in(carried.history))
             if self._is_unsynced and time.monotonic() >= self._next_sync:
                 self._next_sync = time.monotonic() + _SOON
                 self._is_unsynced = False

@@ -75,7 +75,7 @@ class Carried:
 
     def __init__(self, engine: Engine, history: RunHistory) -> None:
         self._engine = engine
-        self._history = history
+        self.history = history
         self._counts: dict[bytes, itertools.count[int]] = {}
         self._futures: set[Future[Any]] = set()
         self._unwound: Unwound | None = None
@@ -89,7 +89,9 @@ class Carried:
         #: The position behind the last event that was received, by names.
         self._positions: dict[str, int] = {}
         #: The begins of steps that have neither ended nor lasted long enough to be recorded.
-        self.begun: dict[bytes, Entry] = {}
+        self.begun: dict[bytes, Call] = {}
+        #: The names and digests of functions of modules.
+        self._identities: dict[FunctionType, tuple[str, bytes]] = {}
 
     # --- what other threads call ------------------------------------------------------------------------------------
 
@@ -114,7 +116,7 @@ class Carried:
             Exception: what the function raised.
         """
         try:
-            args, kwargs = self._engine.packer.unpack(self._history.arguments)
+            args, kwargs = self._engine.packer.unpack(self.history.arguments)
         except JournalError as error:
             raise self._broken(error) from error
         with carried_on_by(self):
@@ -133,7 +135,7 @@ class Carried:
     def unasked(self) -> int:
         """Returns how many steps an earlier execution has finished for which this one did not ask."""
         return sum(
-            step.state != "running" and key not in self._asked for key, step in self._history.steps.items()
+            step.state != "running" and key not in self._asked for key, step in self.history.steps.items()
         )
 
     # --- steps ------------------------------------------------------------------------------------------------------
@@ -147,8 +149,8 @@ class Carried:
     ) -> Any:
         """Runs a step, or returns its recorded result."""
         name, known_as = self._identity(function, settings.name)
-        made_call = _Call("call", name, self._key("call", known_as, (args, kwargs)), function, args, kwargs)
-        found = self._history.steps.get(made_call.key)
+        made_call = Call("call", name, self._key("call", known_as, (args, kwargs)), function, args, kwargs)
+        found = self.history.steps.get(made_call.key)
         if found is not None and found.state != "running":
             return self._recorded(found)
         self._run(made_call, self._executor(settings), Tries(settings.retry))
@@ -161,7 +163,7 @@ class Carried:
         name, known_as = self._identity(function, settings.name)
         executor = self._executor(settings)
         calls = [
-            _Call("map", name, self._key("map", known_as, (args, _NONE)), function, args, _NONE)
+            Call("map", name, self._key("map", known_as, (args, _NONE)), function, args, _NONE)
             for args in inputs
         ]
         left = [one for one in calls if not self._is_known(one)]
@@ -174,8 +176,8 @@ class Carried:
             self._run_all(left, executor, settings)
         return [one.taken() for one in calls]
 
-    def _is_known(self, one: _Call) -> bool:
-        found = self._history.steps.get(one.key)
+    def _is_known(self, one: Call) -> bool:
+        found = self.history.steps.get(one.key)
         if found is None or found.state == "running":
             return False
         try:
@@ -184,7 +186,7 @@ class Carried:
             one.error = error
         return True
 
-    def _run(self, one: _Call, executor: Executor | None, tries: Tries) -> None:
+    def _run(self, one: Call, executor: Executor | None, tries: Tries) -> None:
         """Runs a step in this thread, or on an executor, until it has an outcome, and records that."""
         self._begin(one)
         while not self._settle(one, partial(self._attempt, one, executor), tries):
@@ -192,17 +194,17 @@ class Carried:
         assert one.entry is not None
         self._commit([one.entry])
 
-    def _run_all(self, left: list[_Call], executor: Executor, settings: StepSettings) -> None:
+    def _run_all(self, left: list[Call], executor: Executor, settings: StepSettings) -> None:
         """Runs steps on an executor, all at once, and records their outcomes as they come."""
-        arrivals: queue.SimpleQueue[tuple[_Call, Future[Any]]] = queue.SimpleQueue()
+        arrivals: queue.SimpleQueue[tuple[Call, Future[Any]]] = queue.SimpleQueue()
         #: Those that are tried again, by the time of that.
-        later: list[tuple[float, int, _Call]] = []
+        later: list[tuple[float, int, Call]] = []
         number = itertools.count()
         tries = {one: Tries(settings.retry) for one in left}
         flying = 0
         unwound: Unwound | None = None
 
-        def submit(one: _Call) -> None:
+        def submit(one: Call) -> None:
             self._submit(one, executor).add_done_callback(lambda done: arrivals.put((one, done)))
 
         for one in left:
@@ -242,7 +244,7 @@ class Carried:
         if unwound is not None:
             raise unwound
 
-    def _settle(self, one: _Call, outcome: Callable[[], tuple[Any, list[Effect]]], tries: Tries) -> bool:
+    def _settle(self, one: Call, outcome: Callable[[], tuple[Any, list[Effect]]], tries: Tries) -> bool:
         """Takes the outcome of an attempt; returns whether there is no further one."""
         try:
             one.value, effects = outcome()
@@ -264,11 +266,11 @@ class Carried:
             one.entry = self._failure(one, one.error)
         return True
 
-    def _attempt(self, one: _Call, executor: Executor | None) -> tuple[Any, list[Effect]]:
+    def _attempt(self, one: Call, executor: Executor | None) -> tuple[Any, list[Effect]]:
         if executor is None:
             one.attempts += 1
             with carried_on_by(None):
-                return call(one.described(self._history), one.function, one.args, one.kwargs)
+                return call(one.described(self.history), one.function, one.args, one.kwargs)
         one.is_interruptible = True
         future = self._submit(one, executor)
         try:
@@ -280,10 +282,10 @@ class Carried:
         finally:
             self._futures.discard(future)
 
-    def _submit(self, one: _Call, executor: Executor) -> Future[tuple[Any, list[Effect]]]:
+    def _submit(self, one: Call, executor: Executor) -> Future[tuple[Any, list[Effect]]]:
         one.attempts += 1
         try:
-            future = executor.submit(call, one.described(self._history), one.function, one.args, one.kwargs)
+            future = executor.submit(call, one.described(self.history), one.function, one.args, one.kwargs)
         except RuntimeError as error:
             if any(base.__module__ in _STANDARD for base in type(executor).__mro__):
                 # The executors of the standard library have no other error for a pool that was shut down.
@@ -316,7 +318,7 @@ class Carried:
         self._sleep(self._key("sleep", b"until", when), "sleep_until", lambda: when)
 
     def _sleep(self, key: bytes, name: str, until: Callable[[], float]) -> None:
-        found = self._history.steps.get(key)
+        found = self.history.steps.get(key)
         if found is not None and found.state != "running":
             return
         self._check()
@@ -325,12 +327,12 @@ class Carried:
         until_then = found.until
         assert until_then is not None
         self._wait(until_then, None, lambda: time.time() >= until_then)
-        self._commit([made(Kind.FINISHED, self._history.number, *_plain(name, "sleep"), key=key)])
+        self._commit([made(Kind.FINISHED, self.history.number, *_plain(name, "sleep"), key=key)])
 
     def wait_event(self, name: str, timeout: float | None, default: Any) -> Any:
         """Waits for the next event of a name."""
         key = self._key("event", b"event", name)
-        found = self._history.steps.get(key)
+        found = self.history.steps.get(key)
         if found is not None and found.state != "running":
             if not found.outcome:
                 return default
@@ -362,7 +364,7 @@ class Carried:
             at.to_bytes(8, "little") if event else b"",
             tried(1, time.time()),
         )
-        self._commit([made(Kind.FINISHED, self._history.number, *fields, key=key)])
+        self._commit([made(Kind.FINISHED, self.history.number, *fields, key=key)])
         if event is None:
             return default
         self._positions[name] = at + 1
@@ -371,8 +373,8 @@ class Carried:
     def _wait_begins(self, key: bytes, name: str, form: Form, until: float | None) -> Step:
         """Records until when a step waits, before it waits: the end of the process shall not begin the time anew."""
         at = b"" if until is None else repr(until).encode()
-        self._commit([made(Kind.BEGAN, self._history.number, name.encode(), form.encode(), at, key=key)])
-        return self._history.steps[key]
+        self._commit([made(Kind.BEGAN, self.history.number, name.encode(), form.encode(), at, key=key)])
+        return self.history.steps[key]
 
     def _wait(self, until: float | None, event: str | None, is_over: Callable[[], bool]) -> None:
         """Waits a moment; then gives the thread back until the time or the event has come."""
@@ -410,9 +412,9 @@ class Carried:
         function, args, kwargs = effect
         name, known_as = self._identity(function, None)
         key = self._key("effect", known_as, (args, kwargs))
-        if key not in self._history.steps:
+        if key not in self.history.steps:
             self._check()
-            made_call = _Call("effect", name, key, function, args, kwargs)
+            made_call = Call("effect", name, key, function, args, kwargs)
             self._commit([self._success(made_call, [effect])])
 
     # --- records ----------------------------------------------------------------------------------------------------
@@ -426,11 +428,14 @@ class Carried:
         if name is not None:
             return name, name.encode()
         shown: str = getattr(function, "__qualname__", "") or type(function).__qualname__
-        if type(function) is FunctionType and "<" not in function.__qualname__:
+        if type(function) is not FunctionType or "<" in shown:
+            return shown, key_of_function(function)
+        known = self._identities.get(function)
+        if known is None:
             # The same one whether its file is run or imported.
             module = _main_name() if function.__module__ == "__main__" else function.__module__
-            return shown, key_of((module, function.__qualname__))
-        return shown, key_of_function(function)
+            known = self._identities[function] = shown, key_of((module, shown))
+        return known
 
     def _key(self, form: Form, known_as: bytes, arguments: object) -> bytes:
         """Returns the key of a step: of equal ones in this run each has its own."""
@@ -450,7 +455,7 @@ class Carried:
         if step.state == "failed":
             error = unpacked_error(step.outcome, step.error)
             error.add_note(
-                f"The step {step.name} has failed so in an earlier execution of the run {self._history.id!r}."
+                f"The step {step.name} has failed so in an earlier execution of the run {self.history.id!r}."
             )
             raise error
         try:
@@ -464,21 +469,13 @@ class Carried:
             )
             raise
 
-    def _begin(self, one: _Call) -> None:
+    def _begin(self, one: Call) -> None:
         self._check()
         one.began = time.time()
         # Written if it lasts: most steps have ended by then.
-        self.begun[one.key] = made(
-            Kind.BEGAN,
-            self._history.number,
-            one.name.encode(),
-            one.form.encode(),
-            b"",
-            key=one.key,
-            at=one.began,
-        )
+        self.begun[one.key] = one
 
-    def _success(self, one: _Call, effects: list[Effect]) -> Entry:
+    def _success(self, one: Call, effects: list[Effect]) -> Entry:
         pack = self._engine.packer.pack
         try:
             packed = pack(one.value)
@@ -489,12 +486,12 @@ class Carried:
             raise unrecordable("step", one.name, error) from error
         return self._ended(Kind.FINISHED, one, packed, kept)
 
-    def _failure(self, one: _Call, error: Exception) -> Entry:
+    def _failure(self, one: Call, error: Exception) -> Entry:
         return self._ended(Kind.FAILED, one, text_of(error).encode(), packed_error(error))
 
-    def _ended(self, kind: Kind, one: _Call, *outcome: bytes) -> Entry:
+    def _ended(self, kind: Kind, one: Call, *outcome: bytes) -> Entry:
         fields = (one.name.encode(), one.form.encode(), *outcome, tried(max(one.attempts, 1), one.began))
-        return made(kind, self._history.number, *fields, key=one.key)
+        return made(kind, self.history.number, *fields, key=one.key)
 
     def _commit(self, entries: list[Entry]) -> None:
         """Puts records on the disk, and hands their effects on."""
@@ -532,7 +529,7 @@ class Carried:
         return self._unwound
 
 
-class _Call:
+class Call:
     """A step that is run, or was."""
 
     __slots__ = (
@@ -574,6 +571,11 @@ class _Call:
         self.value: Any = None
         self.error: Exception | None = None
 
+    def begin_in(self, run: RunHistory) -> Entry:
+        """Returns the record of its begin."""
+        name, form = self.name.encode(), self.form.encode()
+        return made(Kind.BEGAN, run.number, name, form, b"", key=self.key, at=self.began)
+
     def described(self, run: RunHistory) -> StepCall:
         """Returns what the step says of itself where it runs. Its key there is that of no other run."""
         return StepCall(run.id, self.name, key_of((run.nonce, self.key)).hex(), self.attempts)
@@ -590,7 +592,7 @@ class _Call:
             del error
 
 
-def _next(later: list[tuple[float, int, _Call]], waiting: Iterator[_Call]) -> _Call | None:
+def _next(later: list[tuple[float, int, Call]], waiting: Iterator[Call]) -> Call | None:
     """Returns the next step to be submitted, if there is one now."""
     if later and later[0][0] <= time.monotonic():
         return heapq.heappop(later)[2]
@@ -598,14 +600,14 @@ def _next(later: list[tuple[float, int, _Call]], waiting: Iterator[_Call]) -> _C
 
 
 def _arrived(
-    arrivals: queue.SimpleQueue[tuple[_Call, Future[Any]]], due: float | None, is_flying: bool
-) -> list[tuple[_Call, Future[Any]]]:
+    arrivals: queue.SimpleQueue[tuple[Call, Future[Any]]], due: float | None, is_flying: bool
+) -> list[tuple[Call, Future[Any]]]:
     """Waits for arrivals until a time, and returns those that are there."""
     if not is_flying:
         # Nothing can arrive before the next attempt; a stop is seen between these slices.
         time.sleep(min(max(0.0, (due or 0.0) - time.monotonic()), 0.05))
         return []
-    found: list[tuple[_Call, Future[Any]]] = []
+    found: list[tuple[Call, Future[Any]]] = []
     try:
         found.append(arrivals.get(timeout=None if due is None else max(0.0, due - time.monotonic())))
         while len(found) < _BATCH:

@@ -204,7 +204,7 @@ class Run(Generic[T]):
         steps = tuple(history.steps.values())
         carried = self._carried
         if carried is not None:
-            begun = (begun_step(entry) for entry in tuple(carried.begun.values()))
+            begun = (begun_step(one.begin_in(history)) for one in tuple(carried.begun.values()))
             steps += tuple(step for step in begun if step.key not in history.steps)
         return tuple(record_of(step) for step in sorted(steps, key=lambda step: step.began))
 

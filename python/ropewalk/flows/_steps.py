@@ -209,6 +209,10 @@ class _Step:
 step = _Step()
 
 
+#: Those of a step without settings, of which a flow may have many.
+_USUAL = StepSettings(Retry(1), None, False, None, None)
+
+
 def _settings(
     function: object, retries: int | Retry, timeout: float | None, pool: Executor | None, name: str | None
 ) -> StepSettings:
@@ -217,6 +221,8 @@ def _settings(
         raise TypeError(
             f"a step must be callable, not {given!r}; pass the function and its arguments, as in step(f, x)"
         )
+    if retries == 0 and timeout is None and pool is _THEIRS and name is None and type(retries) is int:
+        return _USUAL
     if not isinstance(retries, Retry):
         checked_retries: Any = retries
         if type(checked_retries) is not int or retries < 0:
@@ -263,8 +269,8 @@ def sleep_until(when: datetime | float) -> None:
 def wait_event(name: str, timeout: float | None = None, default: Any = None) -> Any:
     """Waits in a flow for an event, also over the end of the process, and returns the event's value.
 
-    Events stay: one that was sent before counts too. The second wait of a run for a name takes the second event of that
-    name, and so on; every run has all of them.
+    Events stay: one that was sent before counts too. A wait takes the first event of its name that this run has not
+    received; every run has all of them.
 
     Args:
         name: the event's name; `Flows.send`, `ropewalk.flows.send` and `ropewalk flows send` send one.
