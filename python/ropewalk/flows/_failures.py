@@ -11,6 +11,10 @@ from ropewalk.flows._packed import pickled
 from ropewalk.flows._secrets import blotted, redacted
 
 
+#: Characters of an error's text in the journal.
+_LONGEST = 4000
+
+
 def unrecordable(what: str, name: str, error: Exception) -> TypeError:
     """Returns the error for a result that pickle refuses."""
     made = TypeError(
@@ -23,9 +27,12 @@ def unrecordable(what: str, name: str, error: Exception) -> TypeError:
 
 def text_of(error: BaseException) -> str:
     """Returns the type and the message of an error, without the values of secrets, and such that it can be encoded."""
-    text = redacted("".join(traceback.format_exception_only(error)).strip())
+    try:
+        text = "".join(traceback.format_exception_only(error)).strip()
+    except Exception:  # Its `__str__` has failed.
+        text = type(error).__name__
     # The name of a file that is no UTF-8 has surrogates.
-    return text.encode(errors="backslashreplace").decode()
+    return redacted(text).encode(errors="backslashreplace").decode()[:_LONGEST]
 
 
 def packed_error(error: BaseException) -> bytes:

@@ -153,19 +153,20 @@ class Outbox:
         with self._lock:
             tries = self._tries[run.number]
             delay = tries.delay_after(error if isinstance(error, Exception) else RuntimeError(text))
+        if text == effects.error:
+            # The journal and the log have it.
+            effects.failures += 1
+            return delay if delay is None else max(delay, 0.001)
         step = run.steps.get(effects.step)
         _log.warning(
             "an effect of the step %s of run %r was not delivered: %s; %s",
             step.name if step is not None else effects.step.hex()[:8],
             run.id,
             text,
-            f"it is tried again in {delay:.1f} s"
-            if delay is not None
-            else "it is tried again when the flows are opened",
+            "it is tried again when the flows are opened"
+            if delay is None
+            else f"it is tried again in {delay:.1f} s",
         )
-        if text == effects.error:
-            effects.failures += 1
-            return delay if delay is None else max(delay, 0.001)  # The journal has it.
         try:
             self._engine.record_soon(made(Kind.UNDELIVERED, run.number, text.encode(), key=effects.step))
         except JournalError:
