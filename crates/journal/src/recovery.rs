@@ -140,6 +140,9 @@ pub(crate) fn scan<E>(
     Ok(Ok(scanner.end()?))
 }
 
+/// How much is read behind a leap.
+const LEAP: usize = 1 << 12;
+
 /// A part of a file.
 pub(crate) struct Window<F> {
     file: F,
@@ -171,7 +174,11 @@ impl<F: File> Window<F> {
             Some(at) => at,
             None => {
                 let left = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX);
-                self.buffer.resize(count.max(self.chunk).min(left), 0);
+                // Behind a leap the rest of a whole chunk would be read for nothing, if the next one is a leap too.
+                let goes_on =
+                    offset.checked_sub(self.start).is_some_and(|gap| gap <= self.buffer.len() as u64);
+                let ahead = if goes_on { self.chunk } else { self.chunk.min(LEAP) };
+                self.buffer.resize(count.max(ahead).min(left), 0);
                 self.start = offset;
                 let read = read_whole(&self.file, &mut self.buffer, offset)?;
                 self.buffer.truncate(read);
