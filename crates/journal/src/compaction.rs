@@ -125,7 +125,6 @@ impl<D: Disk> Draft<D> {
         upto: u64,
         old: &Writer<D::File>,
     ) -> Result<Replacement<D::File>, Unfinished> {
-        self.chain.run = old.run();
         let copied = scan(old.file(), |record| {
             if record.is_snapshot || record.sequence <= upto {
                 return Ok(());

@@ -4,6 +4,9 @@
 //! was written is on the disk only after [`File::sync`]; until then any part of it may be there after a crash, in any
 //! order; a name is on the disk after [`Disk::sync_folder`].
 
+#[cfg(test)]
+mod tests;
+
 use std::fs;
 use std::io;
 use std::os::fd::AsFd;

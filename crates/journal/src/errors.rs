@@ -163,3 +163,35 @@ pub(crate) fn of_fork(path: &Path) -> Error {
     let path = path.display();
     error!(Code::JournalClosed, "the journal {} belongs to the process that this one was forked from", path)
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_error_says_which_process_has_the_journal() {
+        let path = Path::new("journal");
+        let ours = std::process::id();
+        for (holder, expected) in [
+            (0, "another process has the journal journal open".to_string()),
+            (ours, "this process has the journal journal open already".to_string()),
+            (ours + 1, format!("process {} has the journal journal open", ours + 1)),
+        ] {
+            assert_eq!(of_lock(path, holder).message(), expected);
+        }
+    }
+
+    /// The system refuses a file for its own reasons; only ours says that it is unsafe.
+    #[test]
+    fn what_the_system_denies_is_not_unsafe() {
+        let path = Path::new("journal");
+        // EACCES, ENOSPC
+        for (error, code) in [
+            (io::Error::from_raw_os_error(13), Code::JournalError),
+            (io::Error::from(io::ErrorKind::PermissionDenied), Code::JournalUnsafe),
+            (io::Error::from_raw_os_error(28), Code::OutOfDisk),
+        ] {
+            assert_eq!(of_opening(path, error).code(), code);
+        }
+    }
+}

@@ -16,7 +16,7 @@
 //! | 16–23 | the offset up to which the file was on the disk when the record was written |
 //! | 24–27 | the checksum of the record before; of the first record, that of the header |
 //! | 28 | its [`Kind`] |
-//! | 29–31 | a random number of the run that wrote it; a run begins with an opening, or behind a write that failed |
+//! | 29–31 | a random number of the run that wrote it; a run begins with an opening, a draft, or a write that failed |
 //! | 32– | the payload, and zeros up to a multiple of 8 |
 //!
 //! All numbers are little-endian. A record is valid at its own offset of its own file alone, and follows no record but
@@ -245,6 +245,23 @@ mod tests {
             });
             assert_eq!(read, None, "bit {bit}");
         }
+    }
+
+    /// Journals outlive the version that wrote them: these are the bytes of all that come.
+    #[test]
+    fn the_bytes_stay_the_same() {
+        let header = Header { id: 0x0807_0605_0403_0201, base: 5 };
+        let mut expected = [0; 64];
+        expected[..17].copy_from_slice(b"RWJRNL01\x01\x02\x03\x04\x05\x06\x07\x08\x05");
+        expected[60..].copy_from_slice(&0x8717_ceac_u32.to_le_bytes());
+        assert_eq!(header.encode(), expected);
+        assert_eq!(header.sum(), u32_at(&expected, 60));
+        let mut expected = [0; 40];
+        expected[0] = 7;
+        expected[4..8].copy_from_slice(&0xddd4_16dc_u32.to_le_bytes());
+        (expected[8], expected[16], expected[24], expected[28], expected[29]) = (9, 64, 3, 1, 5);
+        expected[32..39].copy_from_slice(b"payload");
+        assert_eq!(record(b"payload"), expected);
     }
 
     #[test]

@@ -125,7 +125,7 @@ fn mend(bytes: &mut [u8]) {
             record[28] %= 5;
         }
         if how & 2 == 0 {
-            let more = u64::from(record[28] == Kind::Appended as u8);
+            let more = u64::from(record[28] == Kind::Appended as u8 && how & 32 == 0);
             record[8..16].copy_from_slice(&last.wrapping_add(more).to_le_bytes());
         }
         if how & 4 == 0 {

@@ -568,6 +568,12 @@ impl<D: Disk> Journal<D> {
         state.is_due = matches!(self.shared.config.durability, Durability::Interval(_));
     }
 
+    /// Whether what was written without a sync waits for the one after the interval.
+    #[cfg(test)]
+    pub(crate) fn has_sync_ahead(&self) -> bool {
+        self.shared.state.lock().is_due
+    }
+
     /// The sync after the interval.
     #[cfg_attr(loom, allow(dead_code, reason = "the model alone calls it"))]
     fn sync_as_due(&self) {

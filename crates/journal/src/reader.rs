@@ -1,5 +1,8 @@
 //! Reading a journal that another process may be writing.
 
+#[cfg(test)]
+mod tests;
+
 use std::path::{Path, PathBuf};
 
 use ropewalk_base::Result;

@@ -2,9 +2,13 @@
 //! fills up, fails, and lies. Everything comes from the seed, which a failure names; `ROPEWALK_SEEDS` says how many
 //! there are.
 
+#[cfg(test)]
+mod calls;
 pub(crate) mod disk;
 #[cfg(test)]
 mod lives;
+#[cfg(test)]
+mod steps;
 #[cfg(test)]
 mod threads;
 #[cfg(test)]

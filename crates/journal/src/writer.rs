@@ -12,7 +12,9 @@ use crate::recovery::End;
 /// and no metadata: one into room that was only taken has to note that the room is in use, and takes twice the time.
 const STEP: u64 = if cfg!(any(test, fuzzing)) { 256 } else { 1 << 20 };
 /// A gathering batch has at most so many bytes; whoever appends more writes it first.
-pub(crate) const MOST_GATHERED: usize = 16 << 20;
+pub(crate) const MOST_GATHERED: usize = if cfg!(any(test, fuzzing)) { 1 << 10 } else { 16 << 20 };
+/// So many zeros are written at once.
+const ZEROS: usize = if cfg!(any(test, fuzzing)) { 64 } else { 1 << 16 };
 
 /// Records one behind the other: the sequence number and length of each, and all payloads.
 #[derive(Default)]
@@ -130,10 +132,6 @@ impl<F: File> Writer<F> {
         self.last
     }
 
-    pub(crate) fn run(&self) -> u64 {
-        self.chain.run
-    }
-
     /// Whether something was written and not synced.
     pub(crate) fn is_dirty(&self) -> bool {
         self.chain.synced < self.end
@@ -237,10 +235,10 @@ impl<F: File> Writer<F> {
     }
 
     fn fill(&self, mut from: u64, to: u64) -> io::Result<()> {
-        static ZEROS: [u8; 1 << 16] = [0; 1 << 16];
+        static FILLING: [u8; ZEROS] = [0; ZEROS];
         while from < to {
-            let count = usize::try_from(to - from).unwrap_or(usize::MAX).min(ZEROS.len());
-            match write_whole(&self.file, &ZEROS[..count], from) {
+            let count = usize::try_from(to - from).unwrap_or(usize::MAX).min(ZEROS);
+            match write_whole(&self.file, &FILLING[..count], from) {
                 // A file system that writes elsewhere than in the room that was taken.
                 Err(error) if errors::is_no_room(&error) => break,
                 written => written?,

@@ -5,7 +5,7 @@ use std::path::Path;
 use ropewalk_base::Code;
 
 use super::disk::SimulatedDisk;
-use crate::format::Header;
+use crate::format::{Chain, Header, Kind, encode};
 use crate::journal::{Config, Journal};
 use crate::recovery::{Dropped, Record};
 
@@ -125,6 +125,23 @@ fn a_damaged_byte_before_the_last_record_is_refused_and_never_the_end() {
 fn files_that_are_no_journals_are_left_as_they_are() {
     for content in [&b"{}"[..], &[0; 64], &[0; 200], b"RWJRNL", &[b'x'; 4096]] {
         assert_eq!(read(content), Err(Code::NotAJournal));
+    }
+}
+
+/// Records have numbers that rise; the first that has none of these ends the file.
+#[test]
+fn a_number_that_was_there_before_is_no_record() {
+    for (second, count) in [(6, 1), (7, 1), (8, 2), (100, 2)] {
+        let header = Header { id: 1, base: 0 };
+        let mut bytes = header.encode().to_vec();
+        let mut chain = Chain { id: 1, synced: 64, previous: header.sum(), run: 1 };
+        for sequence in [7, second] {
+            encode(&mut bytes, 0, &mut chain, Kind::Appended, sequence, b"x");
+        }
+        let disk = SimulatedDisk::new(19);
+        disk.put(Path::new(PATH), &bytes);
+        let opened = Journal::open_on(disk, Path::new(PATH), Config::default(), |_| Ok(()));
+        assert_eq!(opened.expect("it opens").1.records, count, "7, then {second}");
     }
 }
 
