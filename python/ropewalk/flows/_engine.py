@@ -185,6 +185,7 @@ class Engine:
         """Starts a run, or returns the one of this id. When it returns, the start is on the disk."""
         code = digest_of_code(flow)
         while True:
+            self.check_owner()
             with self._lock:
                 self._check_open()
                 found = self.runs.get(id)
@@ -436,12 +437,14 @@ class Engine:
     def send(self, name: str, packed: bytes, request: int = 0) -> None:
         """Records an event."""
         # Under the lock: events of a name are numbered, so memory has them in the order of the journal.
+        self.check_owner()
         with self._lock:
             self._check_open()
             self.record([made(Kind.EVENT, 0, name.encode(), packed, request=request)])
 
     def cancel(self, run: Run[Any], request: int = 0) -> bool:
         """Cancels a run; returns whether it is cancelled."""
+        self.check_owner()
         with self._lock:
             self._check_open()
             if run._history.state != "running":
@@ -463,6 +466,7 @@ class Engine:
 
     def retry(self, run: Run[Any], request: int = 0) -> None:
         """Lets a run go on that has failed, was cancelled or has stopped."""
+        self.check_owner()
         with self._lock:
             self._check_open()
             if run._phase in ("queued", "executing", "suspended"):
@@ -530,6 +534,7 @@ class Engine:
 
     def _forget(self, gone: set[str], events_before: float | None) -> None:
         kept: list[bytes] = [TITLE]
+        self.check_owner()
         with self._lock:
             self._check_open()
             numbers = {self.runs[name]._history.number for name in gone}
@@ -670,8 +675,8 @@ class Engine:
         if isinstance(request, str):
             raise ValueError("it is no request of this version")
         match request.get("do"):
-            case "event":
-                self.send(request.get("name", ""), packed_value(request), number)
+            case "event" if request.get("name") and request.get("value"):
+                self.send(request["name"], packed_value(request), number)
             case "cancel":
                 self.cancel(self._run_of(request), number)
             case "retry":

@@ -415,6 +415,7 @@ class Carried:
         if key not in self.history.steps:
             self._check()
             made_call = Call("effect", name, key, function, args, kwargs)
+            made_call.began = time.time()
             self._commit([self._success(made_call, [effect])])
 
     # --- records ----------------------------------------------------------------------------------------------------

@@ -10,7 +10,6 @@ from ropewalk._errors import RemoteError
 from ropewalk.flows._packed import pickled
 from ropewalk.flows._secrets import blotted, redacted
 
-
 #: Characters of an error's text in the journal.
 _LONGEST = 4000
 

@@ -42,7 +42,7 @@ def odd() -> None:
     raise LookupError(ODD)
 
 
-@flow
+@flow(name="shown_works")
 def works(number: int) -> int:
     found = step(square, number)
     on_commit(publish, "published")
@@ -55,33 +55,33 @@ def mended() -> int:
     return 2
 
 
-@flow
+@flow(name="shown_fails")
 def fails() -> Any:
     return step(square, 3), step(mended)
 
 
-@flow
+@flow(name="shown_pays")
 def pays(token: Secret) -> None:
     on_commit(publish, "unpublished")
     step(pay, token)
 
 
-@flow
+@flow(name="shown_odd_one")
 def odd_one() -> None:
     step(odd, name="odd & <name>")
 
 
-@flow
+@flow(name="shown_large")
 def large() -> Any:
     return step(bytes, 100_000)
 
 
-@flow
+@flow(name="shown_waits")
 def waits() -> Any:
     return step(identity, "before"), wait_event("go")
 
 
-@flow
+@flow(name="shown_sleeps")
 def sleeps() -> None:
     sleep(3600)
 
@@ -161,7 +161,7 @@ def test_ls(path: Path, cli: Cli) -> None:
     assert (status, err) == (0, "")
     rows = {line.split()[0]: line for line in out.splitlines() if line.strip()}
     assert "succeeded" in rows["worked"]
-    assert "works" in rows["worked"]
+    assert "shown_works" in rows["worked"]
     assert "22 finished" in rows["worked"]
     assert "1 finished, 1 failed" in rows["failed"]
     assert "RuntimeError: not yet" in rows["failed"]
@@ -187,7 +187,7 @@ def test_ls_as_json(path: Path, cli: Cli) -> None:
     }
     worked = found["worked"]
     assert (worked["flow"], worked["steps"], worked["error"], worked["forked_from"]) == (
-        "works",
+        "shown_works",
         22,
         None,
         None,
@@ -218,7 +218,7 @@ def test_states_while_a_process_has_the_runs(owned: Flows, cli: Cli) -> None:
 def test_show(path: Path, cli: Cli) -> None:
     status, out, _ = cli("flows", "show", path, "worked")
     assert status == 0
-    assert out.startswith("worked: works, succeeded\n")
+    assert out.startswith("worked: shown_works, succeeded\n")
     assert "effects  1 delivered, 0 not yet" in out
     assert out.count("mapped") == 20
     _, out, _ = cli("flows", "show", path, "failed")
@@ -255,7 +255,7 @@ def test_show_as_json(path: Path, cli: Cli) -> None:
 def test_graph_as_text(path: Path, cli: Cli) -> None:
     _, out, _ = cli("flows", "graph", path, "worked")
     first, *boxes = out.splitlines()
-    assert first == "worked  (works, succeeded)"
+    assert first == "worked  (shown_works, succeeded)"
     assert "[+] square" in boxes[0]
     assert "[+] publish" in boxes[1]
     assert all("[+] mapped" in box for box in boxes[2:])
@@ -357,8 +357,8 @@ def test_requests_without_a_process_wait_for_one(
         assert (status, err) == (0, "")
         assert "the next one that opens the journal serves the request" in out
     _, out, _ = cli("flows", "ls", path)
-    assert "request 1, not served yet: retry failed" in out
-    assert "request 4, not served yet: event go" in out
+    assert "request not served yet: retry failed" in out
+    assert "request not served yet: event go" in out
     with Flows(path, deliveries=ropewalk.Retry(1)) as flows:
         assert flows.get("failed").result(30) == (9, 2)
         assert isinstance(flows.get("sleeps").exception(30), ropewalk.FlowCancelled)

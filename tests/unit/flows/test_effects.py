@@ -55,7 +55,7 @@ def fails(folder: Path) -> None:
 
 
 def pending(path: Path, id: str = "run") -> int:
-    effects = history_of(str(path)).runs[id].effects.values()
+    effects = history_of(str(path)).runs[id].effects
     return sum(one.count - one.delivered for one in effects)
 
 

@@ -267,12 +267,15 @@ def test_the_step_knows_itself(path: Path, steps_pool: Any) -> None:
         return step(attempt, retries=1), step(described), step(described)
 
     with Flows(path, pool=steps_pool) as flows:
-        run = flows.start(known, id="run")
-        tries, first, second = run.result(30)
-        keys = [one.key for one in run.steps()]
-    assert tries == 2
-    assert first == ("run", "described", keys[1], 1, "<CurrentStep described of 'run', attempt 1>")
-    assert second[2] == keys[2] != keys[1]
+        found = []
+        for id in ("run", "other"):
+            tries, first, second = flows.start(known, id=id).result(30)
+            assert tries == 2
+            assert first[0] == second[0] == id
+            assert first[1:2] + first[3:] == ("described", 1, f"<CurrentStep described of {id!r}, attempt 1>")
+            found += [first[2], second[2]]
+    assert len(set(found)) == 4
+    assert all(len(key) == 32 and int(key, 16) for key in found)
 
 
 def described() -> Any:
@@ -327,6 +330,25 @@ def test_an_error_that_pickle_refuses_is_recorded_as_its_text(path: Path) -> Non
     with Flows(path) as flows:
         with pytest.raises(ropewalk.RemoteError, match="the text of it"):
             flows.get("run").result(0)
+
+
+def test_an_error_with_an_undecodable_name_ends_the_run(path: Path) -> None:
+    @flow
+    def unread(in_a_step: bool) -> None:
+        def read() -> None:
+            raise FileNotFoundError(2, "No such file", "caf\udce9")
+
+        step(read) if in_a_step else read()
+
+    with Flows(path) as flows:
+        for in_a_step in (True, False):
+            run = flows.start(unread, in_a_step, id=f"run-{in_a_step}")
+            assert isinstance(run.exception(30), FileNotFoundError)
+    with Flows(path) as flows:
+        for run in flows.runs():
+            error = run.exception(0)
+            assert isinstance(error, FileNotFoundError)
+            assert error.filename == "caf\udce9"
 
 
 # --- step.map ---------------------------------------------------------------------------------------------------------
