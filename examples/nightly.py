@@ -1,7 +1,7 @@
 """A nightly job that goes on where it was killed. Run it, kill it, run it again:
 
-    python examples/nightly.py            # kill -9 it, and run it again
-    ropewalk flows show nightly.wal nightly-2026-11-28
+python examples/nightly.py            # kill -9 it, and run it again
+ropewalk flows show nightly.wal nightly-2026-11-28
 """
 
 import time

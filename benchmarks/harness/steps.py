@@ -119,7 +119,12 @@ class _SqliteJournal:
         import sqlite3
 
         self._base = sqlite3.connect(path, isolation_level=None, check_same_thread=False)
-        for order in ("journal_mode=WAL", "synchronous=FULL", "wal_autocheckpoint=10000", "locking_mode=EXCLUSIVE"):
+        for order in (
+            "journal_mode=WAL",
+            "synchronous=FULL",
+            "wal_autocheckpoint=10000",
+            "locking_mode=EXCLUSIVE",
+        ):
             self._base.execute(f"PRAGMA {order}")
         self._base.execute("CREATE TABLE log (number INTEGER PRIMARY KEY, record BLOB)")
         self._lock = threading.Lock()
@@ -134,7 +139,9 @@ class _SqliteJournal:
         with self._lock:
             later, self._later = self._later, []
             self._base.execute("BEGIN")
-            self._base.executemany("INSERT INTO log (record) VALUES (?)", [(one,) for one in (*later, *records)])
+            self._base.executemany(
+                "INSERT INTO log (record) VALUES (?)", [(one,) for one in (*later, *records)]
+            )
             self._base.execute("COMMIT")
             self.last += len(later) + len(records)
             return self.last

@@ -199,7 +199,9 @@ def test_a_run_goes_on_from_every_record(fast_path: Path) -> None:
             assert flows.start(squares, 3, id="one").result() == 14
         assert not set(RAN) & finished
         assert len(RAN) == len(set(RAN)) == (4 - len(finished))
-        assert len(PUBLISHED) == len(set(PUBLISHED)) == len(pending) + (2 - len(finished & with_effects(known)))
+        assert (
+            len(PUBLISHED) == len(set(PUBLISHED)) == len(pending) + (2 - len(finished & with_effects(known)))
+        )
 
 
 def with_effects(known: list[Entry]) -> set[str]:

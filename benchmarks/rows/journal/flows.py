@@ -76,6 +76,8 @@ ROW = Row(
             {ON_SQLITE: times_better(10), DBOS: times_better(80)},
             scale=1e6,
         ),
-        Line("a step of a map of 64", "µs", MAPS, "each", at_most(25), {ON_SQLITE: times_better(10)}, scale=1e6),
+        Line(
+            "a step of a map of 64", "µs", MAPS, "each", at_most(25), {ON_SQLITE: times_better(10)}, scale=1e6
+        ),
     ),
 )

@@ -676,7 +676,7 @@ class Engine:
             raise ValueError("it is no request of this version")
         match request.get("do"):
             case "event" if request.get("name") and request.get("value"):
-                self.send(request["name"], packed_value(request), number)
+                self.send(request.get("name", ""), packed_value(request), number)
             case "cancel":
                 self.cancel(self._run_of(request), number)
             case "retry":
