@@ -165,7 +165,13 @@ class History:
         return self._numbered.get(number)
 
     def add(self, run: RunHistory) -> None:
-        """Adds a run."""
+        """Adds a run, in the place of one that has its id or its number: no journal of ours has either twice."""
+        other = self.runs.pop(run.id, None)
+        if other is not None:
+            self._numbered.pop(other.number, None)
+        other = self._numbered.pop(run.number, None)
+        if other is not None:
+            self.runs.pop(other.id, None)
         self.runs[run.id] = self._numbered[run.number] = run
 
     def forget(self, ids: Iterable[str]) -> None:

@@ -91,7 +91,7 @@ def test_any_records_make_a_history_or_are_none_of_this_version(made: list[Entry
         except ValueError:
             continue
     for run in history.runs.values():
-        assert history.numbered(run.number) in (run, *history.runs.values())
+        assert history.numbered(run.number) is run
         assert run.finished_steps >= 0
     assert history.next_number > max((entry.run % 3 for entry in made), default=0)
 
