@@ -36,7 +36,7 @@ def note(*words):
 
 def work(number):
     note("ran", sys.argv[2], current_step().key)
-    time.sleep(0.001)
+    time.sleep(0.005)
     on_commit(effect, number)
     return number * number
 
@@ -77,7 +77,7 @@ def test_nothing_finished_is_done_again(tmp_path: Path, kind: str) -> None:
     program = tmp_path / "program.py"
     program.write_text(PROGRAM)
     path = tmp_path / "flows.wal"
-    random_moment = random.Random(17)
+    chance = random.Random(17)
     finished: set[str] = set()
     kills = 0
     for attempt in range(100):
@@ -88,17 +88,16 @@ def test_nothing_finished_is_done_again(tmp_path: Path, kind: str) -> None:
             text=True,
             start_new_session=True,
         )
-        try:
-            # Not before it has come to its work, so that each attempt gets somewhere.
-            deadline = time.monotonic() + 30
-            while len(notes(tmp_path)) == before and child.poll() is None and time.monotonic() < deadline:
-                time.sleep(0.001)
-            out, _ = child.communicate(timeout=random_moment.uniform(0.0, 0.015) if attempt < 25 else 60)
-        except subprocess.TimeoutExpired:
+        # After some lines, not after some time, so that each attempt gets somewhere, however slow the machine is.
+        lines_then = before + chance.randrange(2, 30) if attempt < 25 else sys.maxsize
+        deadline = time.monotonic() + 60
+        while len(notes(tmp_path)) < lines_then and child.poll() is None and time.monotonic() < deadline:
+            time.sleep(0.001)
+        if child.poll() is None:
             os.kill(child.pid, signal.SIGKILL)
-            child.communicate()
-            out = ""
             kills += 1
+        out, _ = child.communicate()
+        out = out if child.returncode == 0 else ""
         lines = notes(tmp_path)
         ran = {words[2] for words in lines if words[0] == "ran" and words[1] == str(attempt)}
         assert not ran & finished, "a step whose result was recorded ran again"
@@ -116,7 +115,7 @@ def test_nothing_finished_is_done_again(tmp_path: Path, kind: str) -> None:
             break
     else:
         pytest.fail("it never came to its end")
-    assert kills >= 3
+    assert kills >= 1
     delivered = [words for words in notes(tmp_path) if words[0] == "delivered"]
     assert len({words[2] for words in delivered}) == 4 * 24, "an effect was not delivered"
     assert all(not run.effects for run in history_of(str(path)).runs.values())
