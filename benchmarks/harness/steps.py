@@ -49,6 +49,9 @@ class Runner:
     def _open_flows(self, peer: str, where: str) -> None:
         from ropewalk.flows import Flows, _engine, flow, step
 
+        # A map takes an executor that runs each call at once; other steps run in their flow's thread, as the peer's.
+        at_once: Any = _AtOnce()
+
         @flow(name="bench")
         def bench(count: int) -> None:
             for number in range(count):
@@ -57,24 +60,17 @@ class Runner:
         @flow(name="bench_maps")
         def bench_maps(count: int) -> None:
             for number in range(count):
-                step.map(work, range(64 * number, 64 * number + 64))
+                step.map(work, range(64 * number, 64 * number + 64), pool=at_once)
 
         kept = _engine.Journal
         if peer == ON_SQLITE:
             _engine.Journal = _SqliteJournal  # type: ignore[assignment,misc]
         try:
-            flows = Flows(os.path.join(where, "flows.wal"), pool=_AtOnce())  # type: ignore[arg-type]
+            flows = Flows(os.path.join(where, "flows.wal"))
         finally:
             _engine.Journal = kept  # type: ignore[misc]
-        # In the flows' own threads, as with the peer; a map takes an executor that runs each call at once.
-        flows._engine.pool = None
         self._start = lambda count: flows.start(bench, count).result
-
-        def start_map(count: int) -> Any:
-            flows._engine.pool = _AtOnce()  # type: ignore[assignment]
-            return flows.start(bench_maps, count).result
-
-        self._start_map = start_map
+        self._start_map = lambda count: flows.start(bench_maps, count).result
         self._close = flows.close
 
     def _open_dbos(self, where: str) -> None:

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import time
 
-from harness.logs import LOG, OURS, RECORD, _bare, folder
+from harness.logs import LOG, OURS, RECORD, appender, folder
 from harness.measure import Size
 from harness.steps import DBOS, ON_SQLITE, PLAYERS, Runner
 from harness.table import Contest, Line, Row, at_most, times_better
@@ -16,7 +15,7 @@ def steps(peer: str, runs: int, count: int) -> dict[str, float]:
     """Flows at once with so many steps each; the time of all, for each step."""
     where = folder()
     if peer == LOG:
-        append = _bare(os.path.join(where, "log"))
+        append = appender(LOG, where)
         began = time.perf_counter()
         for _ in range(count):
             append([RECORD])

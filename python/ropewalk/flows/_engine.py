@@ -500,7 +500,7 @@ class Engine:
         with self._lock:
             if new is None:
                 new = next(f"{id}-fork-{n}" for n in itertools.count(1) if f"{id}-fork-{n}" not in self.runs)
-            if new in self.runs:
+            if new in self.runs or new in self._starting:
                 raise FlowExists(f"there is a run {new!r} already")
             number = self.history.next_number
             copies = [
@@ -560,8 +560,8 @@ class Engine:
                     later.add(name)
                 kept.append(encoded(entry))
                 files.update(files_of(entry))
-            # Of names whose events are all forgotten only runs that go on have to know how many there were.
             with self._lock:
+                # Of names whose events are all forgotten only runs that go on have to know how many there were.
                 received = {
                     step.name
                     for run in self.history.runs.values()
@@ -569,18 +569,17 @@ class Engine:
                     for step in run.steps.values()
                     if step.form == "event"
                 }
-            forgotten = {
-                name: first
-                for name, first in forgotten.items()
-                if first and (name in later or name in received)
-            }
-            before = [made(Kind.SERVED, request=file * FILE + number) for file, number in served.items()]
-            before += [
-                made(Kind.FORGOTTEN, 0, name.encode(), str(first).encode())
-                for name, first in forgotten.items()
-            ]
-            kept[1:1] = map(encoded, before)
-            with self._lock:
+                forgotten = {
+                    name: first
+                    for name, first in forgotten.items()
+                    if first and (name in later or name in received)
+                }
+                before = [made(Kind.SERVED, request=file * FILE + number) for file, number in served.items()]
+                before += [
+                    made(Kind.FORGOTTEN, 0, name.encode(), str(first).encode())
+                    for name, first in forgotten.items()
+                ]
+                kept[1:1] = map(encoded, before)
                 for name in gone:
                     if self.runs[name]._history.state == "running":
                         raise FlowError(f"the run {name!r} goes on again")

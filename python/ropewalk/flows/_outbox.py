@@ -152,7 +152,8 @@ class Outbox:
         text = text_of(error)
         with self._lock:
             tries = self._tries[run.number]
-            delay = tries.delay_after(error if isinstance(error, Exception) else RuntimeError(text))
+        # Not under the lock: a policy may have a predicate of the program's.
+        delay = tries.delay_after(error if isinstance(error, Exception) else RuntimeError(text))
         if text == effects.error:
             # The journal and the log have it.
             effects.failures += 1

@@ -31,7 +31,8 @@ class StepRecord(NamedTuple):
 
     #: The function's name, or the name that the step was given.
     name: str
-    #: 32 hexadecimal digits; see `CurrentStep.key`.
+    #: 32 hexadecimal digits that name the step in its run, and stay the same in a fork; services get
+    #: `CurrentStep.key`, which is that of no other run.
     key: str
     #: What it is: a `step`, one of a `step.map`, a sleep, a wait for an event, an effect of the flow itself.
     form: Form

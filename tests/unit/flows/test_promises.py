@@ -509,3 +509,21 @@ def test_undelivered_effects_fill_no_disk(path: Path) -> None:
 def broken(*, key: str) -> None:
     SEEN.append(key)
     raise ValueError("x" * 100_000)
+
+
+def test_a_policy_of_the_program_runs_under_no_lock(path: Path) -> None:
+    fails = flow(name="fails_with_a_policy")(lambda: on_commit(broken))
+    answered: list[bool] = []
+
+    def chosen(error: Exception) -> bool:
+        # Another thread needs what a lock would guard.
+        thread = threading.Thread(target=flows._engine._outbox.wait, args=(0,), daemon=True)
+        thread.start()
+        thread.join(5)
+        answered.append(not thread.is_alive())
+        return False
+
+    with Flows(path, deliveries=ropewalk.Retry(2, backoff=0, on=chosen)) as flows:
+        flows.start(fails, id="run")
+        until(lambda: answered)
+    assert answered == [True]
