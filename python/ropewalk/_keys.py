@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import copyreg
 import pickle
+import sys
+from os.path import basename, splitext
 from types import CodeType, FunctionType, ModuleType
 from typing import TYPE_CHECKING, Any, cast
 
@@ -85,7 +87,7 @@ def parts(value: Any) -> object:
     """
     kind = cast("Any", type(value))
     if issubclass(kind, type):
-        return "class", value.__module__, value.__qualname__
+        return "class", _module_of(value), value.__qualname__
     if kind is FunctionType:
         return _parts_of_function(value)
     if kind is CodeType:
@@ -102,7 +104,7 @@ def parts(value: Any) -> object:
     reduce = copyreg.dispatch_table.get(kind)
     reduced: Any = value.__reduce_ex__(_PROTOCOL) if reduce is None else reduce(value)
     if isinstance(reduced, str):
-        return "global", getattr(value, "__module__", None), reduced
+        return "global", _module_of(value), reduced
     made, arguments, state, items, pairs, *rest = (*reduced, None, None, None, None)[:6]
     return (
         made,
@@ -114,8 +116,23 @@ def parts(value: Any) -> object:
     )
 
 
+def main_name() -> str:
+    """Returns the name under which the program's main file could be imported."""
+    main = sys.modules.get("__main__")
+    spec = getattr(main, "__spec__", None)
+    if spec is not None:
+        return str(spec.name).removesuffix(".__main__")
+    return splitext(basename(getattr(main, "__file__", None) or "__main__"))[0]
+
+
+def _module_of(value: Any) -> object:
+    # The same one whether its file is run or imported.
+    name = getattr(value, "__module__", None)
+    return main_name() if name == "__main__" else name
+
+
 def _parts_of_function(function: FunctionType) -> object:
-    names = "function", function.__module__, function.__qualname__
+    names = "function", _module_of(function), function.__qualname__
     if "<" not in function.__qualname__:
         return names
     cells = [cell.cell_contents for cell in function.__closure__ or ()]

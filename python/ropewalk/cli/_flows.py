@@ -14,9 +14,9 @@ from ropewalk.cli._errors import SOME_FAILED, SUCCESS, CommandError
 from ropewalk.cli._flags import FlowsOptions
 from ropewalk.flows._graph import seconds_of, svg_of, text_of
 from ropewalk.flows._history import History, RunHistory, Step, entries, first_step, history_of
-from ropewalk.flows._packed import is_large, size_of
+from ropewalk.flows._packed import is_large, pickled, size_of
 from ropewalk.flows._records import Kind
-from ropewalk.flows._requests import Request, event, is_served, post, posted
+from ropewalk.flows._requests import Request, described, event, is_served, post, posted
 
 #: Seconds for which a request's answer is waited for.
 _PATIENCE = 5.0
@@ -217,7 +217,7 @@ def _size(packed: bytes) -> str:
 
 def _epilog(path: str, history: History, owner: int | None) -> None:
     for _, request in posted(path, history.served):
-        shown = request if isinstance(request, str) else _described(request)
+        shown = described(request)
         print(f"request not served yet: {shown}")
     for at, what, why in history.refused[-3:]:
         print(f"refused at {_clock(at)}: {what}: {why}")
@@ -227,10 +227,6 @@ def _epilog(path: str, history: History, owner: int | None) -> None:
             if owner
             else "no process has the runs; they go on when one opens them"
         )
-
-
-def _described(request: Request) -> str:
-    return " ".join(f"{value}" for key, value in request.items() if key != "value")
 
 
 def owner_of(path: str) -> int | None:
@@ -292,7 +288,8 @@ def _send(path: str, options: FlowsOptions) -> int:
             value = json.loads(options.value)
         except ValueError:
             value = options.value
-    return _posted(path, event(options.id, value))
+    next(entries(path), None)  # Not into the void: the file must be a journal of flows.
+    return _posted(path, event(options.id, pickled(value)))
 
 
 def _request(path: str, options: FlowsOptions, request: Request) -> int:
@@ -316,6 +313,14 @@ def _posted(path: str, request: Request) -> int:
                 sys.stderr.write(f"ropewalk: process {owner} has refused the request: {refusal}\n")
                 return SOME_FAILED
             print(f"done by process {owner}")
+            if request["do"] == "fork":
+                print(
+                    next(
+                        run.id
+                        for run in reversed(history.runs.values())
+                        if run.forked_from == request.get("id")
+                    )
+                )
             return SUCCESS
         time.sleep(0.05)
     print(f"the request is on the disk; process {owner} has not served it yet")

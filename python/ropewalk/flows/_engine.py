@@ -37,7 +37,7 @@ from ropewalk.flows._history import History, RunHistory, entries, files_of, firs
 from ropewalk.flows._outbox import Outbox
 from ropewalk.flows._packed import Packer, is_large
 from ropewalk.flows._records import FILE, TITLE, Entry, Kind, encoded, made, tried
-from ropewalk.flows._requests import Posted, Request, packed_value
+from ropewalk.flows._requests import Posted, Request, described, packed_value
 from ropewalk.flows._run import Run
 from ropewalk.journal import Journal
 
@@ -261,7 +261,7 @@ class Engine:
             if any(step.state != "running" for step in history.steps.values()) and flow.code == "refuse":
                 problem = FlowCodeChanged(
                     f"the code of the flow {flow.name} is not that with which the run {history.id!r} began. The run "
-                    f"stays as it is; run.retry(), or `ropewalk flows retry`, goes on with the new code behind the "
+                    f"stays as it is; flows.get({history.id!r}).retry() goes on with the new code behind the "
                     f"finished steps, and `flows fork --from STEP` begins anew from a step"
                 )
                 _log.warning("%s", problem)
@@ -448,7 +448,9 @@ class Engine:
         with self._lock:
             self._check_open()
             if run._history.state != "running":
-                self._refuse_request(request, f"cancel {run.id}", f"it has {run._history.state}")
+                state = run._history.state
+                why = "it is cancelled" if state == "cancelled" else f"it has {state}"
+                self._refuse_request(request, f"cancel {run.id}", why)
                 return run._history.state == "cancelled"
             self.record([made(Kind.ENDED, run._history.number, b"cancelled", b"", b"", request=request)])
             carried = run._carried
@@ -662,7 +664,7 @@ class Engine:
                     raise
                 except Exception as error:
                     _log.warning("request %d for %s was refused: %s", number, self.path, error)
-                    self._refuse_request(number, str(request)[:1000], text_of(error))
+                    self._refuse_request(number, described(request), str(error) or type(error).__name__)
             if news:
                 self._posted.tidy(self.history.served)
         except FlowsClosed:

@@ -4,24 +4,24 @@ from __future__ import annotations
 
 import heapq
 import itertools
+import logging
 import queue
-import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from functools import partial
-from os.path import basename, splitext
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ropewalk._errors import JournalClosed, JournalError, PoolClosed, WorkerCrashed
-from ropewalk._keys import key_of, key_of_function
+from ropewalk._keys import key_of, key_of_function, main_name
 from ropewalk._retry import Tries
 from ropewalk._step import Effect, StepCall, call
-from ropewalk.flows._failures import packed_error, text_of, unpacked_error, unrecordable
+from ropewalk.flows._failures import as_recorded, packed_error, text_of, unpacked_error, unrecordable
 from ropewalk.flows._flow import Flow
 from ropewalk.flows._history import Form, RunHistory, Step
+from ropewalk.flows._packed import has_buffers
 from ropewalk.flows._records import Entry, Kind, made, tried
 from ropewalk.flows._steps import StepSettings, carried_on_by
 
@@ -36,6 +36,8 @@ _STANDARD = ("concurrent.futures.thread", "concurrent.futures.process")
 _BATCH = 512
 #: So many steps of a map are submitted at most whose results have not arrived.
 _FLYING = 4096
+
+_log = logging.getLogger("ropewalk.flows")
 
 #: The keyword arguments of the steps of a map.
 _NONE: dict[str, Any] = {}
@@ -119,6 +121,11 @@ class Carried:
             args, kwargs = self._engine.packer.unpack(self.history.arguments)
         except JournalError as error:
             raise self._broken(error) from error
+        except Exception as error:
+            error.add_note(
+                f"The journal has the arguments of the run {self.history.id!r}, and this program cannot unpickle them."
+            )
+            raise self._unwinding("broken", error) from error
         with carried_on_by(self):
             try:
                 result = flow._function(*args, **kwargs)
@@ -149,7 +156,9 @@ class Carried:
     ) -> Any:
         """Runs a step, or returns its recorded result."""
         name, known_as = self._identity(function, settings.name)
-        made_call = Call("call", name, self._key("call", known_as, (args, kwargs)), function, args, kwargs)
+        made_call = Call(
+            "call", name, self._key("call", name, known_as, (args, kwargs)), function, args, kwargs
+        )
         found = self.history.steps.get(made_call.key)
         if found is not None and found.state != "running":
             return self._recorded(found)
@@ -163,7 +172,7 @@ class Carried:
         name, known_as = self._identity(function, settings.name)
         executor = self._executor(settings)
         calls = [
-            Call("map", name, self._key("map", known_as, (args, _NONE)), function, args, _NONE)
+            Call("map", name, self._key("map", name, known_as, (args, _NONE)), function, args, _NONE)
             for args in inputs
         ]
         left = [one for one in calls if not self._is_known(one)]
@@ -174,6 +183,9 @@ class Carried:
                 self._run(one, None, Tries(settings.retry))
         elif left:
             self._run_all(left, executor, settings)
+        for index, one in enumerate(calls):
+            if one.error is not None:
+                one.error.add_note(f"It is input {index} of step.map({name}).")
         return [one.taken() for one in calls]
 
     def _is_known(self, one: Call) -> bool:
@@ -255,6 +267,13 @@ class Carried:
             delay = tries.delay_after(error)
             if delay is not None:
                 one.delay = delay
+                _log.warning(
+                    "the step %s of run %r has failed, and is tried again in %.1f s: %s",
+                    one.name,
+                    self.history.id,
+                    delay,
+                    text_of(error),
+                )
                 return False
             one.error = error
         else:
@@ -264,6 +283,7 @@ class Carried:
                 one.error = error
         if one.error is not None:
             one.entry = self._failure(one, one.error)
+            one.error = as_recorded(one.error, one.entry.fields[3])
         return True
 
     def _attempt(self, one: Call, executor: Executor | None) -> tuple[Any, list[Effect]]:
@@ -310,12 +330,12 @@ class Carried:
 
     def sleep(self, seconds: float) -> None:
         """Sleeps for some time from the first call on."""
-        key = self._key("sleep", b"sleep", seconds)
+        key = self._key("sleep", "sleep", b"sleep", seconds)
         self._sleep(key, f"sleep {seconds:g} s", lambda: time.time() + seconds)
 
     def sleep_until(self, when: float) -> None:
         """Sleeps until a time, in seconds since 1970."""
-        self._sleep(self._key("sleep", b"until", when), "sleep_until", lambda: when)
+        self._sleep(self._key("sleep", "sleep_until", b"until", when), "sleep_until", lambda: when)
 
     def _sleep(self, key: bytes, name: str, until: Callable[[], float]) -> None:
         found = self.history.steps.get(key)
@@ -331,7 +351,7 @@ class Carried:
 
     def wait_event(self, name: str, timeout: float | None, default: Any) -> Any:
         """Waits for the next event of a name."""
-        key = self._key("event", b"event", name)
+        key = self._key("event", name, b"event", name)
         found = self.history.steps.get(key)
         if found is not None and found.state != "running":
             if not found.outcome:
@@ -411,7 +431,7 @@ class Carried:
         """Records an effect of the flow itself."""
         function, args, kwargs = effect
         name, known_as = self._identity(function, None)
-        key = self._key("effect", known_as, (args, kwargs))
+        key = self._key("effect", name, known_as, (args, kwargs))
         if key not in self.history.steps:
             self._check()
             made_call = Call("effect", name, key, function, args, kwargs)
@@ -434,18 +454,18 @@ class Carried:
         known = self._identities.get(function)
         if known is None:
             # The same one whether its file is run or imported.
-            module = _main_name() if function.__module__ == "__main__" else function.__module__
+            module = main_name() if function.__module__ == "__main__" else function.__module__
             known = self._identities[function] = shown, key_of((module, shown))
         return known
 
-    def _key(self, form: Form, known_as: bytes, arguments: object) -> bytes:
+    def _key(self, form: Form, name: str, known_as: bytes, arguments: object) -> bytes:
         """Returns the key of a step: of equal ones in this run each has its own."""
         try:
             digest = key_of((form, known_as, arguments))
         except Exception as error:
             raise TypeError(
-                f"a step has no key: {error}. A key needs arguments that can be pickled; pass what they are made from, "
-                f"for instance a path instead of an open file"
+                f"the {form} {name} has no key: {error}. A key needs arguments that can be pickled; pass what they are "
+                f"made from, for instance a path instead of an open file"
             ) from error
         number = next(self._counts.setdefault(digest, itertools.count()))
         key = digest if number == 0 else key_of((digest, number))
@@ -464,11 +484,12 @@ class Carried:
         except JournalError as error:
             raise self._unwinding("broken", error) from error
         except Exception as error:
+            # No failure of the step, which has its result; and the next program may have the class.
             error.add_note(
-                f"The journal has the result of the step {step.name}, and it cannot be unpickled now. "
-                f"`ropewalk flows fork --from {step.key.hex()[:8]}` runs the step again."
+                f"The journal has the result of the step {step.name}, and this program cannot unpickle it, because it "
+                f"lacks the class or has another one. The run stops; `retry` lets it go on where the class is."
             )
-            raise
+            raise self._unwinding("broken", error) from error
 
     def _begin(self, one: Call) -> None:
         self._check()
@@ -480,6 +501,9 @@ class Carried:
         pack = self._engine.packer.pack
         try:
             packed = pack(one.value)
+            if has_buffers(packed):
+                # As when the run goes on: a read-only view of the file.
+                one.value = self._engine.packer.unpack(packed)
             kept = len(effects).to_bytes(4, "little") + pack(effects) if effects else b""
         except JournalError as error:
             raise self._broken(error) from error
@@ -620,12 +644,3 @@ def _arrived(
 
 def _plain(name: str, form: Form) -> tuple[bytes, bytes, bytes, bytes, bytes]:
     return name.encode(), form.encode(), b"", b"", tried(1, time.time())
-
-
-def _main_name() -> str:
-    """Returns the name under which the program's main file could be imported."""
-    main = sys.modules.get("__main__")
-    spec = getattr(main, "__spec__", None)
-    if spec is not None:
-        return str(spec.name)
-    return splitext(basename(getattr(main, "__file__", None) or "__main__"))[0]

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import pickle
 import traceback
 from typing import cast
 
 from ropewalk._errors import RemoteError
 from ropewalk.flows._packed import pickled
-from ropewalk.flows._secrets import blotted, redacted
+from ropewalk.flows._secrets import blotted, has_secret, redacted
+from ropewalk.pool.wire._exceptions import loads
 
 #: Characters of an error's text in the journal.
 _LONGEST = 4000
@@ -35,19 +35,42 @@ def text_of(error: BaseException) -> str:
 
 
 def packed_error(error: BaseException) -> bytes:
-    """Packs an error; one that pickle cannot rebuild is packed as a `RemoteError` with its text."""
+    """Packs an error; one that pickle cannot take is packed as a `RemoteError` with its text."""
     try:
-        packed = pickled(blotted(error))
-        if isinstance(pickle.loads(memoryview(packed)[1:]), BaseException):
+        packed = pickled(error)
+        if has_secret(packed):
+            packed = pickled(blotted(error))
+        if type(_loads(packed)) is type(error):
             return packed
     except Exception:
         pass
     return pickled(RemoteError(text_of(error)))
 
 
+def as_recorded(error: Exception, packed: bytes) -> Exception:
+    """Returns an error as the flow gets it when its run goes on, so that it takes the same way the first time."""
+    try:
+        found = _loads(packed)
+    except Exception:
+        found = None
+    if type(found) is type(error):
+        return error
+    made = RemoteError(text_of(error))
+    made.__cause__ = error
+    return made
+
+
 def unpacked_error(packed: bytes, text: str) -> Exception:
     """Returns the error that was packed, or a `RemoteError` with its text."""
     try:
-        return cast("Exception", pickle.loads(memoryview(packed)[1:]))
+        return cast("Exception", _loads(packed))
     except Exception:
         return RemoteError(text)
+
+
+def _loads(packed: bytes) -> BaseException:
+    # An exception whose class wants other arguments than it has in `args` is restored too.
+    found = loads(memoryview(packed)[1:])
+    if not isinstance(found, BaseException):
+        raise TypeError(f"no exception, but {type(found).__name__}")
+    return found

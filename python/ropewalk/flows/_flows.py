@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import atexit
+import inspect
 import itertools
 import os
 import re
@@ -11,7 +12,8 @@ import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from datetime import timedelta
-from os.path import abspath, realpath
+from itertools import islice
+from os.path import realpath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ropewalk._checked import checked_count, checked_limit, checked_switch
@@ -20,6 +22,7 @@ from ropewalk._keys import key_of
 from ropewalk._retry import Retry
 from ropewalk.flows._engine import Engine
 from ropewalk.flows._flow import Flow
+from ropewalk.flows._history import entries
 from ropewalk.flows._packed import pickled
 from ropewalk.flows._requests import event, post
 from ropewalk.flows._run import Run
@@ -88,7 +91,7 @@ class Flows:
         """Opens the journal, and lets its runs go on."""
         checked_count("max_running", max_running, 1, 10_000)
         checked_switch("resume", resume)
-        if pool is not None and not hasattr(pool, "submit"):
+        if isinstance(pool, type) or (pool is not None and not hasattr(pool, "submit")):
             raise TypeError(f"pool must be an executor, or None, not {pool!r}")
         if not isinstance(cast("Any", deliveries), Retry):
             raise TypeError(f"deliveries must be a Retry, not {deliveries!r}")
@@ -127,6 +130,12 @@ class Flows:
                 f"function, so that its steps become steps of this run"
             )
         try:
+            bound = inspect.signature(flow._function).bind(*args, **kwargs)
+        except TypeError as error:
+            raise TypeError(f"{flow.name} cannot be called with these arguments: {error}") from None
+        # As one call, however it was written.
+        args, kwargs = bound.args, bound.kwargs
+        try:
             key = key_of((args, kwargs))
         except Exception as error:
             raise TypeError(
@@ -160,7 +169,7 @@ class Flows:
             JournalError: it could not be recorded.
         """
         _refuse_in_flow("Flows.send", "ropewalk.flows.send(path, name) in a step")
-        self._engine.send(_checked_event(name), pickled(value))
+        self._engine.send(_checked_event(name), _pickled_event(name, value))
 
     def fork(self, id: str, from_step: str, new_id: str | None = None) -> Run[Any]:
         """Starts a new run that takes the finished steps of an old one over, up to a step, and goes on from there.
@@ -272,11 +281,10 @@ def send(path: str | os.PathLike[str], name: str, value: Any = True) -> None:
         TypeError: the value cannot be pickled.
     """
     found = realpath(path)
-    if not os.path.exists(found):
-        from ropewalk._errors import JournalError
-
-        raise JournalError(f"there is no journal {abspath(path)!r}")
-    post(found, event(_checked_event(name), value))
+    # Not into the void: the file must be a journal of flows.
+    for _ in islice(entries(found), 1):
+        pass
+    post(found, event(_checked_event(name), _pickled_event(name, value)))
 
 
 def _refuse_in_flow(call: str, instead: str) -> None:
@@ -293,6 +301,13 @@ def _checked_id(id: object) -> str:
     if not id or _NO_ID.search(id) or len(id) > 500:
         raise ValueError(f"id must be 1 to 500 characters without control characters, not {id!r}")
     return id
+
+
+def _pickled_event(name: str, value: object) -> bytes:
+    try:
+        return pickled(value)
+    except Exception as error:
+        raise TypeError(f"the value of the event {name!r} cannot be pickled: {error}") from error
 
 
 def _checked_event(name: object) -> str:

@@ -26,6 +26,7 @@ _PROTOCOL = 5
 LARGE = 64 << 10
 
 _INLINE, _FILE = b"\0", b"\1"
+_BUFFERS = b"\1"
 _MAGIC = b"ropewalk result 1\n"
 _COUNT = struct.Struct("<Q")
 #: Arrays want their memory so.
@@ -40,6 +41,11 @@ def pickled(value: Any) -> bytes:
 def is_large(packed: bytes) -> bool:
     """Whether a packed value is in a file."""
     return packed[:1] == _FILE
+
+
+def has_buffers(packed: bytes) -> bool:
+    """Whether a packed value is in a file with buffers of their own, those of arrays for instance."""
+    return packed[:1] == _FILE and packed[25:26] == _BUFFERS
 
 
 def file_of(packed: bytes) -> str:
@@ -141,7 +147,7 @@ class Packer:
             _sync_folder(self._folder)
         except OSError as error:
             raise _of(error, path) from error
-        return _FILE + name + _COUNT.pack(size)
+        return _FILE + name + _COUNT.pack(size) + (_BUFFERS if len(parts) > 1 else b"")
 
     def _has(self, name: bytes, size: int) -> bool:
         """Whether a value's file is there already, and is what its name says."""

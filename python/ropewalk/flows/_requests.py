@@ -17,7 +17,6 @@ from collections.abc import Iterator, Mapping
 from typing import Any, Literal, NotRequired, TypedDict, cast
 
 from ropewalk._errors import JournalError, JournalLocked
-from ropewalk.flows._packed import pickled
 from ropewalk.flows._records import FILE
 from ropewalk.journal import Journal, Record, read
 
@@ -48,9 +47,16 @@ class Request(TypedDict):
     new: NotRequired[str]
 
 
-def event(name: str, value: Any) -> Request:
-    """Returns the request for an event."""
-    return {"do": "event", "name": name, "value": base64.b64encode(pickled(value)).decode()}
+def event(name: str, packed: bytes) -> Request:
+    """Returns the request for an event with a packed value."""
+    return {"do": "event", "name": name, "value": base64.b64encode(packed).decode()}
+
+
+def described(request: Request | str) -> str:
+    """Returns a request as text, without the value of an event."""
+    if isinstance(request, str):
+        return request
+    return " ".join(str(value) for key, value in request.items() if key != "value")[:1000]
 
 
 def packed_value(request: Request) -> bytes:

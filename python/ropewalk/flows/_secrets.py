@@ -100,10 +100,18 @@ def blotted(value: Any) -> Any:
     return _Blotted(file).load()
 
 
+def has_secret(data: bytes) -> bool:
+    """Whether bytes, a pickle for instance, hold the value of one of this process's secrets."""
+    return any(value.encode(errors="surrogateescape") in data for value in _values())
+
+
 def redacted(text: str) -> str:
     """Returns a text in which the values of this process's secrets are blotted out."""
-    values = (os.environ.get(name, "") for name in tuple(_NAMES))
-    for value in sorted(values, key=len, reverse=True):
-        if len(value) >= _SHORTEST:
-            text = text.replace(value, "***")
+    for value in _values():
+        text = text.replace(value, "***")
     return text
+
+
+def _values() -> list[str]:
+    values = (os.environ.get(name, "") for name in tuple(_NAMES))
+    return sorted((value for value in values if len(value) >= _SHORTEST), key=len, reverse=True)

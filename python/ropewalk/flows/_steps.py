@@ -6,16 +6,18 @@ that imports a module with flows loads this module, so it knows nothing of journ
 
 from __future__ import annotations
 
+import secrets
 import time
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from datetime import datetime, timedelta
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
 
 from ropewalk._checked import checked_limit, checked_seconds
 from ropewalk._errors import FlowError
-from ropewalk._retry import Retry
-from ropewalk._step import CurrentStep, Effect, add_effect, checked_effect, current
+from ropewalk._retry import Retry, is_coroutine_function
+from ropewalk._step import CurrentStep, Effect, StepCall, add_effect, call, checked_effect, current
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -78,9 +80,16 @@ class _Plain:
         kwargs: dict[str, Any],
         settings: StepSettings,
     ) -> Any:
+        name: str = settings.name or getattr(function, "__qualname__", "") or type(function).__qualname__
+        described = StepCall("", name, secrets.token_hex(16), 1)
+        retried = settings.retry(partial(call, described, function))
         if settings.pool is None:
-            return settings.retry(function)(*args, **kwargs)
-        return settings.pool.submit(settings.retry(function), *args, **kwargs).result(settings.timeout)
+            value, effects = retried(args, kwargs)
+        else:
+            value, effects = settings.pool.submit(retried, args, kwargs).result(settings.timeout)
+        for effect in effects:
+            self.effect(effect)
+        return value
 
     def map(
         self, function: Callable[..., Any], inputs: list[tuple[Any, ...]], settings: StepSettings
@@ -94,11 +103,13 @@ class _Plain:
         time.sleep(max(0.0, when - time.time()))
 
     def wait_event(self, name: str, timeout: float | None, default: Any) -> Any:
-        raise FlowError(f"the event {name!r} never comes to a flow that runs without a journal")
+        if timeout is None:
+            raise FlowError(f"the event {name!r} never comes to a flow that runs without a journal")
+        return default
 
     def effect(self, effect: Effect) -> None:
         function, args, kwargs = effect
-        function(*args, **kwargs, key="")
+        function(*args, **kwargs, key=secrets.token_hex(16))
 
 
 _EXECUTION: ContextVar[Execution | None] = ContextVar("ropewalk_flow", default=None)
@@ -221,6 +232,10 @@ def _settings(
         raise TypeError(
             f"a step must be callable, not {given!r}; pass the function and its arguments, as in step(f, x)"
         )
+    if is_coroutine_function(given):
+        raise TypeError(
+            f"a step must be a plain function, and {given!r} is an asynchronous one; run it by asyncio.run"
+        )
     if retries == 0 and timeout is None and pool is _THEIRS and name is None and type(retries) is int:
         return _USUAL
     if not isinstance(retries, Retry):
@@ -229,7 +244,7 @@ def _settings(
             raise TypeError(f"retries must be a number from 0 on, or a Retry, not {retries!r}")
         retries = Retry(retries + 1)
     checked_limit("timeout", timeout)
-    if pool is not None and pool is not _THEIRS and not hasattr(pool, "submit"):
+    if isinstance(pool, type) or (pool is not None and pool is not _THEIRS and not hasattr(pool, "submit")):
         raise TypeError(f"pool must be an executor, or None for the flow's own thread, not {pool!r}")
     if name is not None and (not isinstance(name, str) or not name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"name must be text, not {name!r}")

@@ -8,7 +8,7 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable
-from concurrent.futures import CancelledError, Executor, Future
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -527,3 +527,106 @@ def test_a_policy_of_the_program_runs_under_no_lock(path: Path) -> None:
         flows.start(fails, id="run")
         until(lambda: answered)
     assert answered == [True]
+
+
+# --- what a new user has stumbled over --------------------------------------------------------------------------------
+
+
+class Refused(Exception):
+    """Pickle calls the class with the text alone, and fails."""
+
+    def __init__(self, code: int, reason: str) -> None:
+        super().__init__(f"{code}: {reason}")
+        self.code = code
+
+
+def refuse() -> None:
+    raise Refused(404, "not here")
+
+
+@pytest.mark.parametrize("kind", ["none", "thread", "process"])
+def test_an_exception_is_the_same_one_when_the_run_goes_on(
+    path: Path, make_pool: Any, kind: str, impatient: None
+) -> None:
+    def caught() -> Any:
+        try:
+            step(refuse)
+        except Refused as error:
+            SEEN.append(error.code)
+        wait_event("go")
+        return "same"
+
+    pool = None if kind == "none" else make_pool(1, kind=kind)
+    catches = flow(name="catches")(caught)
+    with Flows(path, pool=pool) as flows:
+        run = flows.start(catches, id="run")
+        until(lambda: run.state == "waiting")
+        flows.close(finish=False)
+    with Flows(path, pool=pool) as flows:
+        flows.send("go")
+        assert flows.get("run").result(30) == "same"
+    assert SEEN
+    assert set(SEEN) == {404}
+
+
+def test_arguments_that_do_not_fit_cost_no_id(path: Path) -> None:
+    with Flows(path) as flows:
+        with pytest.raises(TypeError, match="numbered cannot be called with these arguments"):
+            flows.start(numbered, 1, 2, 3, id="run")
+        run = flows.start(numbered, -5, id="run")
+        assert flows.start(numbered, number=-5, id="run") is run
+        assert run.result(30) == 5
+
+
+async def awaited() -> None:
+    """An asynchronous function."""
+
+
+def test_wrong_uses_say_what_to_try(path: Path) -> None:
+    with pytest.raises(TypeError, match="pool must be an executor"):
+        Flows(path, pool=ProcessPoolExecutor)  # type: ignore[arg-type]
+    with Flows(path) as flows:
+        for wrong, text in (
+            (lambda: step(awaited), "must be a plain function"),
+            (lambda: step(abs, 1, pool=ProcessPoolExecutor), "pool must be an executor"),  # type: ignore[arg-type]
+        ):
+            with pytest.raises(TypeError, match=text):
+                flows.start(flow(name=f"wrong-{text}")(wrong)).result(30)
+        with pytest.raises(TypeError, match="the event 'e' cannot be pickled"):
+            flows.send("e", lambda: 0)
+    other = path.with_name("other.wal")
+    with ropewalk.Journal(other) as journal:
+        journal.append(b"something else")
+    with pytest.raises(ropewalk.NotAJournal):
+        public.send(other, "e")
+    assert not Path(f"{other}.requests").exists()
+
+
+def twice_seen() -> str:
+    SEEN.append(current_step().attempt)
+    on_commit(see, "plain")
+    return current_step().key
+
+
+def test_a_flow_can_be_tried_without_a_journal() -> None:
+    plain = flow(name="plain")(lambda: (step(twice_seen), wait_event("never", timeout=1, default="none")))
+    key, event = plain.function()
+    assert len(key) == 32
+    assert event == "none"
+    assert SEEN[0] == 1
+    assert SEEN[1][0] == "plain"
+
+
+def odd(number: int) -> int:
+    if number % 2:
+        raise ValueError(number)
+    return number
+
+
+def test_the_error_of_a_map_names_its_input(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    maps = flow(name="maps_odd")(lambda: step.map(odd, [2, 4, 5], retries=ropewalk.Retry(2, backoff=0.001)))
+    with Flows(path) as flows:
+        with pytest.raises(ValueError, match="5") as caught:
+            flows.start(maps, id="run").result(30)
+    assert "It is input 2 of step.map(odd)." in caught.value.__notes__
+    assert sum("is tried again" in record.getMessage() for record in caplog.records) == 1

@@ -163,7 +163,7 @@ def test_arguments_without_a_key_are_explained(path: Path) -> None:
         step(identity, threading.Lock())
 
     with Flows(path) as flows:
-        with pytest.raises(TypeError, match=r"a step has no key: .* pass what they are made from"):
+        with pytest.raises(TypeError, match=r"the call identity has no key: .* pass what they are made from"):
             flows.start(with_a_lock).result(30)
 
 
@@ -325,8 +325,9 @@ def test_an_error_that_pickle_refuses_is_recorded_as_its_text(path: Path) -> Non
         step(raise_unpicklable)
 
     with Flows(path) as flows:
-        with pytest.raises(UnpicklableError):
+        with pytest.raises(ropewalk.RemoteError, match="the text of it") as caught:
             flows.start(failing, id="run").result(30)
+        assert isinstance(caught.value.__cause__, UnpicklableError)
     with Flows(path) as flows:
         with pytest.raises(ropewalk.RemoteError, match="the text of it"):
             flows.get("run").result(0)

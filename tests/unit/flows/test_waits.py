@@ -250,7 +250,7 @@ def test_many_senders_and_one_order(path: Path) -> None:
 
 
 def test_send_of_this_process(path: Path) -> None:
-    with pytest.raises(ropewalk.JournalError, match="there is no journal"):
+    with pytest.raises(ropewalk.JournalError, match="No such file"):
         send(path, "go")
     with Flows(path) as flows:
         run = flows.start(waiting, "go", "go")
