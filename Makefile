@@ -143,7 +143,7 @@ lint-stubs: $(VENV)/.dev build
 	  'import sys; from ropewalk._load import bus, journal, loop, results, zmq; \
 	  from mypy.stubtest import main; sys.exit(main())' \
 	  --concise --ignore-disjoint-bases --allowlist tests/law/stubtest-allowed.txt --ignore-unused-allowlist \
-	  ropewalk._core ropewalk._worker ropewalk._bus ropewalk._journal ropewalk._results ropewalk._loop ropewalk._zmq
+	  ropewalk._core ropewalk._worker ropewalk._bus ropewalk._journal ropewalk._results ropewalk._state ropewalk._loop ropewalk._zmq
 
 lint-layers: $(VENV)/.dev build
 	@$(BIN)/lint-imports

@@ -40,6 +40,7 @@ if TYPE_CHECKING:
         _journal as journal,
         _loop as loop,
         _results as results,
+        _state as state,
         _worker as worker,
         _zmq as zmq,
     )
@@ -49,9 +50,9 @@ else:
     def __getattr__(name: str) -> ModuleType:
         # Opened at first use: a worker does not pay for modules that it does not use, the loop's module needs asyncio,
         # and the journal's and messaging's need the main interpreter.
-        if name in ("bus", "journal", "loop", "results", "zmq"):
+        if name in ("bus", "journal", "loop", "results", "state", "zmq"):
             return _open(f"ropewalk._{name}")
         raise AttributeError(name)
 
 
-__all__ = ["bus", "journal", "loop", "results", "worker", "zmq"]
+__all__ = ["bus", "journal", "loop", "results", "state", "worker", "zmq"]

@@ -27,10 +27,12 @@ LAYERED = (
     "py-loop",
     "py-pool",
     "py-results",
+    "py-state",
     "py-zmq",
     "python",
     "reactor",
     "shm",
+    "state",
     "sync",
     "zmtp",
 )

@@ -40,8 +40,8 @@ EXTERNAL = {
     "loom": {"sync"},
     "memchr": {"py-pool"},
     "pyo3": {"py-journal", "py-pool", "py-zmq", "python"},
-    "pyo3-build-config": {"capi", "py-bus", "py-journal", "py-loop", "py-pool", "py-zmq"},
-    "pyo3-ffi": {"capi", "py-bus", "py-loop", "py-pool", "py-results", "python"},
+    "pyo3-build-config": {"capi", "py-bus", "py-journal", "py-loop", "py-pool", "py-state", "py-zmq"},
+    "pyo3-ffi": {"capi", "py-bus", "py-loop", "py-pool", "py-results", "py-state", "python"},
     "zeroize": {"zmtp"},
 }
 #: The same for dependencies of tests.

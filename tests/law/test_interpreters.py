@@ -83,8 +83,9 @@ STATICS = {
     "crates/py-pool/src/worker/sessions.rs": {"CURRENT": "the thread's, null outside of a task"},
     "crates/py-results/src/lib.rs": {"MODULE": "a definition"},
     "crates/py-results/src/nest.rs": {"OUTERMOST": "an address on the thread's stack"},
+    "crates/py-state/src/lib.rs": {"MODULE": "a definition"},
 }
-_PLAIN = ("capi", "py-bus", "py-loop", "py-results", "py-pool")
+_PLAIN = ("capi", "py-bus", "py-loop", "py-results", "py-pool", "py-state")
 _COMMENT = re.compile(r"//[^\n]*")
 _STATIC = re.compile(r"(?<!')\bstatic\s+(?:mut\s+|ref\s+)?(\w+)\s*:")
 

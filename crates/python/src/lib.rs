@@ -1,8 +1,8 @@
 //! The shared object of the package: the init functions of its extension modules, and nothing else.
 //!
 //! The modules are one object because all of them see the same Rust statics. `_core`, `_journal` and `_zmq` are
-//! written with pyo3 and serve the main interpreter only; `_worker`, `_bus`, `_results` and `_loop` stand on the
-//! plain C API, and every interpreter may load them.
+//! written with pyo3 and serve the main interpreter only; `_worker`, `_bus`, `_results`, `_loop` and `_state`
+//! stand on the plain C API, and every interpreter may load them.
 
 use pyo3::prelude::*;
 use pyo3_ffi as ffi;
@@ -41,3 +41,4 @@ init!(PyInit__worker, ropewalk_py_pool::worker::init);
 init!(PyInit__bus, ropewalk_py_bus::init);
 init!(PyInit__results, ropewalk_py_results::init);
 init!(PyInit__loop, ropewalk_py_loop::init);
+init!(PyInit__state, ropewalk_py_state::init);
