@@ -660,6 +660,41 @@ class FlowsClosed(FlowError):
     remedy = "Open the journal again with `Flows(path)`: the run then goes on."
 
 
+class StateError(RopewalkError):
+    """What was given cannot be the state of a store, or a part of it."""
+
+    code = "RW-STATE"
+    remedy = "Change what the message names."
+
+
+class NotFrozen(StateError, TypeError):
+    """A class or a field of the state can be changed in place."""
+
+    code = "RW-NOT-FROZEN"
+    remedy = "Freeze the class, or use the type that the message names."
+
+
+class ContractViolation(StateError):
+    """A task touches what its contract does not declare, or a contract declares what cannot be.
+
+    `task` is the name of the task, `path` the place in the state, and `access` is `"read"` or `"write"`.
+    """
+
+    code = "RW-CONTRACT"
+    remedy = "Declare the place in `reads` or `writes`; `ropewalk check FILE.py` compares contracts and code."
+
+    task: str | None = None
+    path: str = ""
+    access: str = ""
+
+
+class NoSuchPath(StateError, AttributeError):
+    """The state has no such place: a class no such field, or a map no keys of that type."""
+
+    code = "RW-NO-SUCH-PATH"
+    remedy = "Check the name against the fields that the message lists."
+
+
 class OutOfPorts(LimitReached):
     """Every port of a bus between processes is taken."""
 

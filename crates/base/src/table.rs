@@ -285,6 +285,24 @@ errors! {
         FlowsClosed("FlowError") = "RW-FLOWS-CLOSED",
             "Open the journal again with `Flows(path)`: the run then goes on.";
 
+        /// What was given cannot be the state of a store, or a part of it.
+        StateError("RopewalkError") = "RW-STATE",
+            "Change what the message names.";
+
+        /// A class or a field of the state can be changed in place.
+        NotFrozen("StateError", "TypeError") = "RW-NOT-FROZEN",
+            "Freeze the class, or use the type that the message names.";
+
+        /// A task touches what its contract does not declare, or a contract declares what cannot be.
+        ///
+        /// `task` is the name of the task, `path` the place in the state, and `access` is `"read"` or `"write"`.
+        ContractViolation("StateError") = "RW-CONTRACT",
+            "Declare the place in `reads` or `writes`; `ropewalk check FILE.py` compares contracts and code.";
+
+        /// The state has no such place: a class no such field, or a map no keys of that type.
+        NoSuchPath("StateError", "AttributeError") = "RW-NO-SUCH-PATH",
+            "Check the name against the fields that the message lists.";
+
         /// Every port of a bus between processes is taken.
         OutOfPorts("LimitReached") [ENOSPC] = "RW-PORTS",
             "Close the bus in workers that no longer need it, or use another bus.";
