@@ -1,1 +1,121 @@
-"""Typed state."""
+"""Typed state: frozen objects in one store, changed by transactions.
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    accounts: PMap[str, Account]
+    journal: AppendOnly[Transfer]
+
+P = paths(Bank)
+
+@task(writes=[P.accounts, P.journal])
+def transfer(b: Draft[Bank], src: str, dst: str, n: int) -> None:
+    b.accounts[src].balance -= n
+    b.accounts[dst].balance += n
+    b.journal.append(Transfer(src, dst, n))
+"""
+
+from __future__ import annotations
+
+from ropewalk._load import state as _native
+from ropewalk.state._contract import Contract, describe
+from ropewalk.state._paths import (
+    EACH,
+    Key,
+    Path,
+    Step,
+    covers,
+    meets,
+    path_at,
+    path_from,
+    paths,
+    pointer,
+    root_of,
+    shape_at,
+    steps_of,
+    value_at,
+)
+from ropewalk.state._policy import policy_shape
+from ropewalk.state._rule import Rule, compile_rule
+from ropewalk.state._shape import Kind, Shape, shape_of
+from ropewalk.state._slots import Slots, conflicts, slots
+from ropewalk.state._task import Draft, Task, task
+from ropewalk.state._zones import (
+    AppendOnly,
+    ArrayShape,
+    Const,
+    Counter,
+    Shm,
+    Transient,
+    Zone,
+    bool_,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
+
+PMap = _native.PMap
+PVector = _native.PVector
+
+__all__ = [
+    "EACH",
+    "AppendOnly",
+    "ArrayShape",
+    "Const",
+    "Contract",
+    "Counter",
+    "Draft",
+    "Key",
+    "Kind",
+    "PMap",
+    "PVector",
+    "Path",
+    "Rule",
+    "Shape",
+    "Shm",
+    "Slots",
+    "Step",
+    "Task",
+    "Transient",
+    "Zone",
+    "bool_",
+    "compile_rule",
+    "complex64",
+    "complex128",
+    "conflicts",
+    "covers",
+    "describe",
+    "float16",
+    "float32",
+    "float64",
+    "int8",
+    "int16",
+    "int32",
+    "int64",
+    "meets",
+    "path_at",
+    "path_from",
+    "paths",
+    "pointer",
+    "policy_shape",
+    "root_of",
+    "shape_at",
+    "shape_of",
+    "slots",
+    "steps_of",
+    "task",
+    "uint8",
+    "uint16",
+    "uint32",
+    "uint64",
+    "value_at",
+]

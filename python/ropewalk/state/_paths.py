@@ -225,7 +225,9 @@ def _check_key(shape: Shape, value: Any, path: object) -> Shape | None:
     key = shape.key
     # An int is accepted where a float is, as checkers do.
     if key is not None and not isinstance(value, key) and not (key is float and isinstance(value, int)):
-        raise NoSuchPath(f"the keys of {path!r} are of {name_of(key)}, and {value!r} is of {name_of(type(value))}")
+        raise NoSuchPath(
+            f"the keys of {path!r} are of {name_of(key)}, and {value!r} is of {name_of(type(value))}"
+        )
     return None
 
 
@@ -298,7 +300,9 @@ def covers(path: Path[Any], other: Path[Any]) -> bool:
     one, two = path.__steps__, other.__steps__
     if not _have_one_root(path, other) or len(one) > len(two):
         return False
-    return all(mine == its or (mine is EACH and isinstance(its, Key)) for mine, its in zip(one, two, strict=False))
+    return all(
+        mine == its or (mine is EACH and isinstance(its, Key)) for mine, its in zip(one, two, strict=False)
+    )
 
 
 def meets(path: Path[Any], other: Path[Any]) -> bool:

@@ -90,7 +90,9 @@ def _hints(kind: type) -> dict[str, Any]:
 
 
 def _unreadable(kind: type, error: Exception) -> StateError:
-    reason = "an import for type checkers only does not count" if isinstance(error, NameError) else "correct it"
+    reason = (
+        "an import for type checkers only does not count" if isinstance(error, NameError) else "correct it"
+    )
     return StateError(
         f"the annotations of {kind.__qualname__} cannot be read: {error}. Each name in them must be one that the module "
         f"has, or the function that makes the class and now runs; {reason}"

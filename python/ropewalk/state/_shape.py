@@ -71,7 +71,9 @@ class Shape:
         "zone",
     )
 
-    def __init__(self, kind: Kind, annotation: Any, zone: Zone = Zone.PLAIN, record: type | None = None) -> None:
+    def __init__(
+        self, kind: Kind, annotation: Any, zone: Zone = Zone.PLAIN, record: type | None = None
+    ) -> None:
         self.kind = kind
         self.zone = zone
         self.record = record
@@ -101,7 +103,13 @@ class Shape:
     def in_zone(self, zone: Zone, array: ArrayShape | None) -> Shape:
         """Returns this shape in another zone; what is below is shared."""
         made = Shape(self.kind, self.annotation, zone, self.record)
-        made.names, made.fields, made.items, made.key, made.array = self.names, self.fields, self.items, self.key, array
+        made.names, made.fields, made.items, made.key, made.array = (
+            self.names,
+            self.fields,
+            self.items,
+            self.key,
+            array,
+        )
         return made
 
     def __repr__(self) -> str:
@@ -128,7 +136,11 @@ def name_of(annotation: Any) -> str:
         return f"{name_of(origin)}[{', '.join(map(name_of, get_args(annotation)))}]"
     if origin is Union:
         return " | ".join(map(name_of, get_args(annotation)))
-    return "..." if annotation is ... else str(getattr(annotation, "__name__", annotation)).replace("typing.", "")
+    return (
+        "..."
+        if annotation is ...
+        else str(getattr(annotation, "__name__", annotation)).replace("typing.", "")
+    )
 
 
 #: Weak on both sides: a shape has its class, so a strong one would keep classes that were made in a function for ever.
@@ -251,7 +263,9 @@ class _Building:
         if zone is Zone.PLAIN or shape.zone is zone:
             return shape
         if shape.zone is not Zone.PLAIN:
-            raise StateError(f"{where} is in the zones {shape.zone.name} and {zone.name}. Give it one of them")
+            raise StateError(
+                f"{where} is in the zones {shape.zone.name} and {zone.name}. Give it one of them"
+            )
         if zone is Zone.COUNTER and inner is not int:
             raise StateError(f"{where} is a counter of {name_of(inner)}; a counter is an int")
         if zone is Zone.APPEND_ONLY and shape.kind is not Kind.VECTOR:

@@ -104,7 +104,9 @@ class ArrayShape:
         if dtype != self.dtype or len(found) != len(self.dims):
             raise StateError(f"an array of {dtype} {found} was given for {self}")
         for dim, length in zip(self.dims, found, strict=True):
-            wanted = dim if isinstance(dim, int) else length if dim == "_" else lengths.setdefault(dim, length)
+            wanted = (
+                dim if isinstance(dim, int) else length if dim == "_" else lengths.setdefault(dim, length)
+            )
             if wanted != length:
                 named = f"{dim} = {wanted}" if isinstance(dim, str) else str(dim)
                 raise StateError(f"an array of {dtype} {found} was given for {self}, where {named} is wanted")
@@ -168,11 +170,15 @@ else:
 
         def __new__(cls, *_args: object) -> Shm:
             """Refuses: it is an annotation."""
-            raise TypeError('Shm is an annotation: write Shm[float32, "n 256"], and make arrays with ropewalk.share')
+            raise TypeError(
+                'Shm is an annotation: write Shm[float32, "n 256"], and make arrays with ropewalk.share'
+            )
 
         def __class_getitem__(cls, arguments: object) -> Any:
             if not isinstance(arguments, tuple) or len(arguments) != 2:
-                raise TypeError(f'Shm needs a type of items and dimensions, as in Shm[float32, "n 256"], not {arguments!r}')
+                raise TypeError(
+                    f'Shm needs a type of items and dimensions, as in Shm[float32, "n 256"], not {arguments!r}'
+                )
             return Annotated[Any, ArrayShape.of(*arguments)]
 
     float16, float32, float64 = Dtype("float16"), Dtype("float32"), Dtype("float64")

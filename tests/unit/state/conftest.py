@@ -1,4 +1,4 @@
-"""Stand-ins for the maps and vectors, until the extension module has them."""
+"""Stand-ins for the compiled maps, vectors and rules, until the extension module has them."""
 
 from __future__ import annotations
 
@@ -18,7 +18,20 @@ class PVector(tuple[V, ...], Generic[V]):
     pass
 
 
+class Rule:
+    def __init__(
+        self, reads: bool, writes: bool, zone: int, record: type | None, names: tuple[str, ...]
+    ) -> None:
+        self.made = (reads, writes, zone, record, names)
+        self.linked: Any = None
+
+    def link(self, fields: tuple[Any, ...] | None, items: Any) -> None:
+        self.linked = (fields, items)
+
+
 native: Any = state
 if not hasattr(native, "PMap"):
     native.PMap = PMap
     native.PVector = PVector
+if not hasattr(native, "Rule"):
+    native.Rule = Rule
