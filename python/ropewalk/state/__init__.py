@@ -18,6 +18,22 @@ from __future__ import annotations
 
 from ropewalk._load import state as _native
 from ropewalk.state._contract import Contract, describe
+from ropewalk.state._dtypes import (
+    bool_,
+    complex64,
+    complex128,
+    float16,
+    float32,
+    float64,
+    int8,
+    int16,
+    int32,
+    int64,
+    uint8,
+    uint16,
+    uint32,
+    uint64,
+)
 from ropewalk.state._paths import (
     EACH,
     Key,
@@ -39,29 +55,7 @@ from ropewalk.state._rule import Rule, compile_rule
 from ropewalk.state._shape import Kind, Shape, shape_of
 from ropewalk.state._slots import Slots, conflicts, slots
 from ropewalk.state._task import Draft, Task, task
-from ropewalk.state._zones import (
-    AppendOnly,
-    ArrayShape,
-    Const,
-    Counter,
-    Shm,
-    Transient,
-    Zone,
-    bool_,
-    complex64,
-    complex128,
-    float16,
-    float32,
-    float64,
-    int8,
-    int16,
-    int32,
-    int64,
-    uint8,
-    uint16,
-    uint32,
-    uint64,
-)
+from ropewalk.state._zones import AppendOnly, ArrayShape, Const, Counter, Shm, Transient, Zone
 
 PMap = _native.PMap
 PVector = _native.PVector

@@ -36,8 +36,8 @@ class Contract:
     """What a task reads and writes: paths of one state, in `reads` and `writes`; immutable.
 
     A path stands for its place and all that is below. What is written may be read too, but for places that are
-    append-only or counters: a write appends or counts there, and a task that reads them too declares that in `reads`. So
-    two tasks that append to one vector, or count one counter, run in parallel; `+=` of a counter is no read.
+    append-only or counters: a write appends or counts there, and a task that reads them too declares it in `reads`.
+    So two tasks that append to one vector, or count one counter, run in parallel; `+=` of a counter is no read.
 
     `P.accounts["ann"]` is the same as `P.accounts[...]` here. Keys are known when a task runs, and contracts before:
     what is scheduled and what is allowed is a matter of fields and not of keys. Conflicts of keys are found when a

@@ -288,7 +288,7 @@ def value_at(path: Path[Any], state: Any) -> Any:
     for step in path.__steps__:
         if step is EACH:
             raise ValueError(f"{path!r} names each of the items, and one value was asked for")
-        value = value[step.value] if isinstance(step, Key) else getattr(value, cast("str", step))
+        value = value[step.value] if isinstance(step, Key) else getattr(value, step)
     return value
 
 
@@ -329,7 +329,7 @@ def _may_be_one(shape: Shape, mine: Step, its: Step) -> bool:
         return False
     if mine is EACH or its is EACH:
         return True
-    one, two = cast("Key", mine).value, cast("Key", its).value
+    one, two = mine.value, its.value
     if shape.kind is Kind.MAP or not isinstance(one, int) or not isinstance(two, int):
         return False
     return (one < 0) != (two < 0)

@@ -16,7 +16,11 @@ Fields: TypeAlias = "dict[str, Any]"
 
 def is_record(kind: type) -> bool:
     """Whether a class is a record of one of the four kinds, frozen or not."""
-    return dataclasses.is_dataclass(kind) or _is_struct(kind) or _is_model(kind) or _is_named_tuple(kind)
+    return _is_dataclass(kind) or _is_struct(kind) or _is_model(kind) or _is_named_tuple(kind)
+
+
+def _is_dataclass(kind: Any) -> bool:
+    return dataclasses.is_dataclass(kind)
 
 
 def _is_struct(kind: type) -> bool:
@@ -28,7 +32,7 @@ def _is_model(kind: type) -> bool:
     return isinstance(getattr(kind, "model_fields", None), dict) and hasattr(kind, "__pydantic_complete__")
 
 
-def _is_named_tuple(kind: type) -> bool:
+def _is_named_tuple(kind: Any) -> bool:
     return issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple)
 
 
@@ -40,10 +44,10 @@ def fields_of(kind: type, where: str) -> Fields:
         StateError: an annotation names what cannot be found.
     """
     record: Any = kind
-    if dataclasses.is_dataclass(kind):
+    if _is_dataclass(kind):
         if not record.__dataclass_params__.frozen:
             raise _not_frozen(kind, where, "@dataclass(frozen=True, slots=True)")
-        return _annotated([one.name for one in dataclasses.fields(kind)], kind)
+        return _annotated([one.name for one in dataclasses.fields(record)], kind)
     if _is_struct(kind):
         if not record.__struct_config__.frozen:
             raise _not_frozen(kind, where, f"class {kind.__name__}(msgspec.Struct, frozen=True)")
@@ -72,7 +76,7 @@ def _annotated(names: Iterable[str], kind: type) -> Fields:
 def _of_model(field: Any) -> Any:
     # Pydantic takes the outermost `Annotated` apart.
     zones = [one for one in field.metadata if isinstance(one, (Zone, ArrayShape))]
-    return Annotated[(field.annotation, *zones)] if zones else field.annotation  # type: ignore[return-value]
+    return Annotated[(field.annotation, *zones)] if zones else field.annotation
 
 
 def _hints(kind: type) -> dict[str, Any]:
@@ -94,8 +98,8 @@ def _unreadable(kind: type, error: Exception) -> StateError:
         "an import for type checkers only does not count" if isinstance(error, NameError) else "correct it"
     )
     return StateError(
-        f"the annotations of {kind.__qualname__} cannot be read: {error}. Each name in them must be one that the module "
-        f"has, or the function that makes the class and now runs; {reason}"
+        f"the annotations of {kind.__qualname__} cannot be read: {error}. Each name in them must be one that the "
+        f"module has, or the function that makes the class and now runs; {reason}"
     )
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar, cast, overload
 
 from ropewalk.state._contract import Contract, plain_steps, zone_below
 from ropewalk.state._paths import EACH, Key, Path, Step, steps_of
@@ -97,12 +97,16 @@ class _Declared:
         )
 
 
+@overload
+def compile_rule(shape: Shape, contract: Contract | None) -> Rule: ...
+@overload
 def compile_rule(
     shape: Shape,
     contract: Contract | None,
-    make: Callable[[bool, bool, int, type | None, tuple[str, ...]], R] = cast("Any", Rule),
-    link: Callable[[R, tuple[R | None, ...] | None, R | None], object] = cast("Any", Rule.link),
-) -> R:
+    make: Callable[[bool, bool, int, type | None, tuple[str, ...]], R],
+    link: Callable[[R, tuple[R | None, ...] | None, R | None], object],
+) -> R: ...
+def compile_rule(shape: Shape, contract: Contract | None, make: Any = Rule, link: Any = Rule.link) -> Any:
     """Returns the rule of a whole state; without a contract all is allowed that the zones allow.
 
     `make` and `link` are the constructor and the `link` of another class of rules.
@@ -110,15 +114,15 @@ def compile_rule(
     Raises:
         StateError: the contract is of another state.
     """
-    made: dict[tuple[int, _Declared], R] = {}
+    made: dict[tuple[int, _Declared], Any] = {}
 
-    def rule_of(shape: Shape, declared: _Declared) -> R | None:
+    def rule_of(shape: Shape, declared: _Declared) -> Any:
         declared = declared.arrived(shape)
         if declared.is_nothing:
             return None
         return placed(shape, declared)
 
-    def placed(shape: Shape, declared: _Declared) -> R:
+    def placed(shape: Shape, declared: _Declared) -> Any:
         known = made.get((id(shape), declared))
         if known is not None:
             return known

@@ -19,6 +19,7 @@ from typing import (
     NewType,
     TypeVar,
     Union,
+    cast,
     get_args,
     get_origin,
 )
@@ -26,7 +27,7 @@ from typing import (
 from ropewalk._errors import NoSuchPath, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._records import Fields, fields_of, filled, is_record, parameters_of
-from ropewalk.state._values import is_leaf, refuse_mutable
+from ropewalk.state._values import is_collection, is_leaf, refuse_mutable
 from ropewalk.state._zones import ArrayShape, Zone, zone_of
 
 #: A generic class that contains itself with other arguments each time has no end.
@@ -242,7 +243,7 @@ class _Building:
         if isinstance(kind, type):
             if is_record(kind):
                 return self._record(kind, get_args(annotation), annotation, where, bound)
-            if issubclass(kind, (tuple, frozenset)):
+            if is_collection(kind):
                 # They are replaced as a whole; what they hold must not change either.
                 for inner in get_args(annotation):
                     if inner is not ...:
@@ -297,7 +298,7 @@ class _Building:
             key = bound.get(arguments[0], arguments[0]) if isinstance(arguments[0], TypeVar) else arguments[0]
             while isinstance(key, NewType):
                 key = key.__supertype__
-            made.key = key if isinstance(key, type) and get_origin(key) is None else None
+            made.key = cast("type", key) if isinstance(key, type) and get_origin(key) is None else None
             self.of(key, f"a key of {where}", bound)
         return made
 

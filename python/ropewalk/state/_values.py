@@ -61,6 +61,11 @@ def is_leaf(kind: type) -> bool:
     return issubclass(kind, _LEAVES)
 
 
+def is_collection(kind: Any) -> bool:
+    """Whether a class is a leaf that holds other values."""
+    return issubclass(kind, (tuple, frozenset))
+
+
 def refuse_mutable(kind: Any, annotation: Any, where: str) -> None:
     """Raises for a class whose instances change in place.
 

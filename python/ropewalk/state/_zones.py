@@ -73,10 +73,7 @@ class ArrayShape:
             TypeError: `dtype` names no type of items, or `dims` is no text.
             ValueError: `dims` has a dimension that is no name and no whole number.
         """
-        if isinstance(dtype, type):
-            name = dtype.__name__
-        else:
-            name = str(getattr(dtype, "name", dtype))
+        name = dtype.__name__ if isinstance(dtype, type) else str(getattr(dtype, "name", dtype))
         if not name.isidentifier():
             raise TypeError(f"Shm[...] needs a type of items such as float32, not {dtype!r}")
         if not isinstance(dims, str):
@@ -115,21 +112,8 @@ class ArrayShape:
         return f'Shm[{self.dtype}, "{" ".join(map(str, self.dims))}"]'
 
 
-@dataclass(frozen=True, slots=True)
-class Dtype:
-    """The type of an array's items; to a type checker each stands for the array, so that `Shm[...]` does."""
-
-    name: str
-
-    def __repr__(self) -> str:
-        return self.name
-
-
 if TYPE_CHECKING:
     from typing import Annotated as Shm
-
-    import numpy as np
-    from numpy.typing import NDArray
 
     from ropewalk._state import PVector
 
@@ -137,20 +121,6 @@ if TYPE_CHECKING:
     Transient: TypeAlias = Annotated[T, Zone.TRANSIENT]
     AppendOnly: TypeAlias = Annotated[PVector[T], Zone.APPEND_ONLY]
     Counter: TypeAlias = Annotated[int, Zone.COUNTER]
-    float16: TypeAlias = NDArray[np.float16]
-    float32: TypeAlias = NDArray[np.float32]
-    float64: TypeAlias = NDArray[np.float64]
-    int8: TypeAlias = NDArray[np.int8]
-    int16: TypeAlias = NDArray[np.int16]
-    int32: TypeAlias = NDArray[np.int32]
-    int64: TypeAlias = NDArray[np.int64]
-    uint8: TypeAlias = NDArray[np.uint8]
-    uint16: TypeAlias = NDArray[np.uint16]
-    uint32: TypeAlias = NDArray[np.uint32]
-    uint64: TypeAlias = NDArray[np.uint64]
-    complex64: TypeAlias = NDArray[np.complex64]
-    complex128: TypeAlias = NDArray[np.complex128]
-    bool_: TypeAlias = NDArray[np.bool_]
 else:
     #: Is never written: `Const[Limits]` is `Limits`.
     Const = Annotated[T, Zone.CONST]
@@ -180,29 +150,6 @@ else:
                     f'Shm needs a type of items and dimensions, as in Shm[float32, "n 256"], not {arguments!r}'
                 )
             return Annotated[Any, ArrayShape.of(*arguments)]
-
-    float16, float32, float64 = Dtype("float16"), Dtype("float32"), Dtype("float64")
-    int8, int16, int32, int64 = Dtype("int8"), Dtype("int16"), Dtype("int32"), Dtype("int64")
-    uint8, uint16, uint32, uint64 = Dtype("uint8"), Dtype("uint16"), Dtype("uint32"), Dtype("uint64")
-    complex64, complex128, bool_ = Dtype("complex64"), Dtype("complex128"), Dtype("bool_")
-
-#: The names of the types of items.
-DTYPES = (
-    "bool_",
-    "complex64",
-    "complex128",
-    "float16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
-)
 
 
 def zone_of(metadata: tuple[object, ...], where: str) -> tuple[Zone, ArrayShape | None]:
@@ -240,30 +187,14 @@ def zone_in_policy(wanted: object, where: str) -> tuple[Zone, ArrayShape | None,
 
 
 __all__ = [
-    "DTYPES",
     "INHERITED",
     "AppendOnly",
     "ArrayShape",
     "Const",
     "Counter",
-    "Dtype",
     "Shm",
     "Transient",
     "Zone",
-    "bool_",
-    "complex64",
-    "complex128",
-    "float16",
-    "float32",
-    "float64",
-    "int8",
-    "int16",
-    "int32",
-    "int64",
-    "uint8",
-    "uint16",
-    "uint32",
-    "uint64",
     "zone_in_policy",
     "zone_of",
 ]
