@@ -33,7 +33,7 @@ def _is_model(kind: type) -> bool:
 
 
 def _is_named_tuple(kind: Any) -> bool:
-    return issubclass(kind, tuple) and isinstance(getattr(kind, "_fields", None), tuple)
+    return isinstance(getattr(kind, "_fields", None), tuple) and issubclass(kind, tuple)
 
 
 def fields_of(kind: type, where: str) -> Fields:

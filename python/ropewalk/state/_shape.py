@@ -19,7 +19,6 @@ from typing import (
     NewType,
     TypeVar,
     Union,
-    cast,
     get_args,
     get_origin,
 )
@@ -27,7 +26,7 @@ from typing import (
 from ropewalk._errors import NoSuchPath, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._records import Fields, fields_of, filled, is_record, parameters_of
-from ropewalk.state._values import is_collection, is_leaf, refuse_mutable
+from ropewalk.state._values import is_class, is_collection, is_leaf, refuse_mutable
 from ropewalk.state._zones import ArrayShape, Zone, zone_of
 
 #: A generic class that contains itself with other arguments each time has no end.
@@ -298,7 +297,7 @@ class _Building:
             key = bound.get(arguments[0], arguments[0]) if isinstance(arguments[0], TypeVar) else arguments[0]
             while isinstance(key, NewType):
                 key = key.__supertype__
-            made.key = cast("type", key) if isinstance(key, type) and get_origin(key) is None else None
+            made.key = None if get_origin(key) is not None or not is_class(key) else key
             self.of(key, f"a key of {where}", bound)
         return made
 

@@ -61,6 +61,11 @@ def is_leaf(kind: type) -> bool:
     return issubclass(kind, _LEAVES)
 
 
+def is_class(annotation: Any) -> bool:
+    """Whether an annotation is a class."""
+    return isinstance(annotation, type)
+
+
 def is_collection(kind: Any) -> bool:
     """Whether a class is a leaf that holds other values."""
     return issubclass(kind, (tuple, frozenset))
