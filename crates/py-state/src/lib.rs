@@ -1,10 +1,14 @@
 //! `ropewalk._state`: persistent maps and vectors, drafts of them, and transactions.
 
 mod builder;
+mod iterate;
+#[allow(dead_code, unused_imports, reason = "drafts and transactions use the rest")]
 mod map;
 mod nest;
+#[allow(dead_code, reason = "drafts and transactions use the rest")]
 mod node;
 mod types;
+#[allow(dead_code, unused_imports, reason = "drafts and transactions use the rest")]
 mod vector;
 
 use ropewalk_capi::module::{self, Module};

@@ -34,7 +34,6 @@ pub(crate) use self::edit::Edit;
 use self::entry::Entry;
 pub(crate) use self::functions::table as functions;
 pub(crate) use self::key::{hash_of, same_key};
-pub(crate) use self::merge::each;
 use crate::node::Pointer;
 use crate::types::State;
 

@@ -6,13 +6,19 @@
 //! A vector and its nodes never change, so readers need no lock. What they return is borrowed from the vector, which the
 //! caller keeps alive.
 
+mod builder;
 mod cursor;
 mod diff;
 mod edit;
+mod equal;
+mod functions;
+mod methods;
 mod object;
 mod parts;
+mod protocol;
 mod table;
 mod tree;
+mod walk;
 
 use pyo3_ffi as ffi;
 use ropewalk_capi::object::{Object, Raised};
@@ -20,6 +26,7 @@ use ropewalk_capi::object::{Object, Raised};
 pub(crate) use self::cursor::Cursor;
 pub(crate) use self::diff::Each;
 pub(crate) use self::edit::Edit;
+pub(crate) use self::functions::table as functions;
 use self::parts::Parts;
 use crate::node::Pointer;
 use crate::types::State;
@@ -186,7 +193,4 @@ pub(crate) unsafe fn diff(old: Pointer, new: Pointer, each: &mut Each<'_>) -> Re
 /// Makes the types of vectors, and adds what is public to the fresh module.
 pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
     table::fill(state, module)
-}
-pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
-    Vec::new()
 }

@@ -8,8 +8,8 @@ use ropewalk_capi::object::{Object, Raised};
 use super::cursor::Cursor;
 use super::entry::Entry;
 use super::key::{hash_of, same_hashed};
-use super::merge::each;
 use super::object;
+use crate::iterate::each;
 use crate::node::{Node, Pointer};
 
 /// Whether two objects are equal, or the same.

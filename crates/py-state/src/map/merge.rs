@@ -8,6 +8,7 @@ use ropewalk_capi::object::{Object, Raised};
 use super::cursor::Cursor;
 use super::edit::Edit;
 use super::object;
+use crate::iterate::each;
 use crate::node::Pointer;
 
 /// Sets the entries of a mapping, or of an iterable of pairs.
@@ -104,26 +105,6 @@ unsafe fn merge_pairs(edit: &mut Edit, source: Pointer) -> Result<(), Raised> {
             let part = |at| ffi::PyTuple_GetItem(pair.as_ptr(), at);
             edit.set(part(0), part(1))
         })
-    }
-}
-
-/// Calls the function for each item of an iterable, with its number.
-///
-/// # Safety
-///
-/// A live object, which the caller keeps alive. Python code may run.
-pub(crate) unsafe fn each(
-    iterable: Pointer,
-    mut function: impl FnMut(ffi::Py_ssize_t, Object) -> Result<(), Raised>,
-) -> Result<(), Raised> {
-    // SAFETY: the caller's; an iterator returns new references, and null with or without an exception at its end.
-    unsafe {
-        let iterator = Object::own(ffi::PyObject_GetIter(iterable))?;
-        for number in 0.. {
-            let Ok(item) = Object::own(ffi::PyIter_Next(iterator.as_ptr())) else { break };
-            function(number, item)?;
-        }
-        if ffi::PyErr_Occurred().is_null() { Ok(()) } else { Err(Raised) }
     }
 }
 

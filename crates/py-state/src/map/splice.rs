@@ -6,7 +6,7 @@ use ropewalk_state::bits::{self, WIDTH};
 
 use super::entry::{Entry, tracked};
 use super::find::BOTTOM;
-use crate::node::Node;
+use crate::node::{Node, Pointer, same};
 
 /// What becomes of a node's children, or of its entries.
 #[derive(Clone, Copy)]
@@ -28,13 +28,20 @@ impl Place {
         }
     }
 
-    /// Copies what is kept, `width` things for each place.
+    /// Copies what is kept by `copy(from, to, count)`, `width` things for each place.
     ///
     /// # Safety
     ///
     /// There are `count` places to be read, and as many to be written as there are afterwards.
     #[inline]
-    unsafe fn copy<T>(self, from: *const T, to: *mut T, count: usize, width: usize) {
+    unsafe fn copy<T>(
+        self,
+        from: *const T,
+        to: *mut T,
+        count: usize,
+        width: usize,
+        copy: unsafe fn(*const T, *mut T, usize),
+    ) {
         // SAFETY: the caller's.
         unsafe {
             let (at, skipped, left_free) = match self {
@@ -42,11 +49,35 @@ impl Place {
                 Self::Added(at) => (at, 0, 1),
                 Self::Removed(at) => (at, 1, 0),
             };
-            std::ptr::copy_nonoverlapping(from, to, at * width);
+            copy(from, to, at * width);
             let rest = count - at - skipped;
             let (from, to) = (from.add((at + skipped) * width), to.add((at + left_free) * width));
-            std::ptr::copy_nonoverlapping(from, to, rest * width);
+            copy(from, to, rest * width);
         }
+    }
+}
+
+/// Moves things.
+///
+/// # Safety
+///
+/// So many things can be read, and so many be written elsewhere.
+#[inline]
+unsafe fn moved<T>(from: *const T, to: *mut T, count: usize) {
+    // SAFETY: the caller's.
+    unsafe { std::ptr::copy_nonoverlapping(from, to, count) }
+}
+
+/// Copies references.
+///
+/// # Safety
+///
+/// So many live objects can be read, and so many references be written elsewhere.
+#[inline]
+unsafe fn shared(from: *const Pointer, to: *mut Pointer, count: usize) {
+    for at in 0..count {
+        // SAFETY: the caller's.
+        unsafe { *to.add(at) = same(*from.add(at)) };
     }
 }
 
@@ -70,28 +101,16 @@ pub(super) unsafe fn splice(
         let made = Node::make(ffi::Py_TYPE(node.cast()), owner, child.count(children), entry.count(entries))?;
         (*made).datamap = (*node).datamap;
         (*made).nodemap = (*node).nodemap;
-        child.copy(Node::child(node, 0), Node::child(made, 0), children, 1);
-        entry.copy(Node::entry(node, 0), Node::entry(made, 0), entries, 2);
-        entry.copy(Node::hash(node, 0), Node::hash(made, 0), entries, 1);
-        if (*node).is_of(owner) {
+        let is_moved = (*node).is_of(owner);
+        let copy = if is_moved { moved::<Pointer> } else { shared };
+        child.copy(Node::child(node, 0), Node::child(made, 0), children, 1, copy);
+        entry.copy(Node::entry(node, 0), Node::entry(made, 0), entries, 2, copy);
+        entry.copy(Node::hash(node, 0), Node::hash(made, 0), entries, 1, moved);
+        if is_moved {
             Node::forget(node);
-            return Ok(made);
-        }
-        let (skipped_child, skipped_entry) = (skipped(child), skipped(entry));
-        for at in (0..children).filter(|&at| Some(at) != skipped_child) {
-            ffi::Py_INCREF(*Node::child(node, at));
-        }
-        for at in (0..entries).filter(|&at| Some(at) != skipped_entry) {
-            let entry = Node::entry(node, at);
-            ffi::Py_INCREF(*entry);
-            ffi::Py_INCREF(*entry.add(1));
         }
         Ok(made)
     }
-}
-
-fn skipped(place: Place) -> Option<usize> {
-    if let Place::Removed(at) = place { Some(at) } else { None }
 }
 
 /// A node with two entries whose keys differ.
