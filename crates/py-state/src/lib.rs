@@ -1,17 +1,22 @@
 //! `ropewalk._state`: persistent maps and vectors, drafts of them, and transactions.
 
+mod builder;
+mod iterate;
+#[allow(dead_code, unused_imports, reason = "drafts and transactions use the rest")]
+mod map;
+mod nest;
+#[allow(dead_code, reason = "drafts and transactions use the rest")]
+mod node;
+mod types;
+#[allow(dead_code, unused_imports, reason = "drafts and transactions use the rest")]
+mod vector;
+
 use ropewalk_capi::module::{self, Module};
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_capi::panics;
 
-/// An object of the interpreter.
-pub(crate) type Pointer = *mut pyo3_ffi::PyObject;
-
-/// The types, null before they are made and after they are gone.
-#[repr(C)]
-struct State {
-    map: Pointer,
-}
+use node::Pointer;
+use types::State;
 
 static MODULE: Module<State> =
     Module::new(c"_state", c"Persistent maps and vectors, drafts of them, and transactions.");
@@ -24,10 +29,18 @@ pub fn init() -> Pointer {
 // SAFETY: pointers, for which zeros are null.
 unsafe impl module::State for State {
     fn references(&mut self) -> impl Iterator<Item = &mut Pointer> {
-        [&mut self.map].into_iter()
+        self.references()
+    }
+
+    fn functions() -> Vec<pyo3_ffi::PyMethodDef> {
+        map::functions().into_iter().chain(vector::functions()).collect()
     }
 
     fn fill(&mut self, module: &Object) -> Result<(), Raised> {
+        self.node = node::make_type(module)?.into_ptr();
+        map::fill(self, module)?;
+        vector::fill(self, module)?;
+        types::fill(self, module)?;
         panics::add(module, c"ropewalk._state._Panics")
     }
 }

@@ -23,6 +23,20 @@ pub const fn rank(bitmap: u32, bit: u32) -> usize {
     (bitmap & (bit - 1)).count_ones() as usize
 }
 
+/// Which child of a vector's node leads to an index; `shift` is the node's lowest bit of it.
+#[inline]
+#[must_use]
+pub const fn slot(index: usize, shift: u32) -> usize {
+    (index >> shift) & (FANOUT - 1)
+}
+
+/// How many of a vector's items are in full leaves; the others, one at least, are in its tail.
+#[inline]
+#[must_use]
+pub const fn leaves_end(count: usize) -> usize {
+    if count == 0 { 0 } else { (count - 1) & !(FANOUT - 1) }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -43,5 +57,17 @@ mod tests {
         assert_eq!(rank(0b1011, 0b10), 1);
         assert_eq!(rank(0b1011, 0b1000), 2);
         assert_eq!(rank(u32::MAX, 1 << 31), 31);
+    }
+
+    #[test]
+    fn an_index_has_a_slot_at_each_level() {
+        assert_eq!((slot(31, 0), slot(32, 0), slot(33, 0)), (31, 0, 1));
+        assert_eq!((slot(31, 5), slot(32, 5), slot(1024, 5)), (0, 1, 0));
+        assert_eq!(slot(1024, 10), 1);
+    }
+
+    #[test]
+    fn the_tail_has_the_last_item() {
+        assert_eq!([0, 1, 32, 33, 64, 65].map(leaves_end), [0, 0, 0, 32, 32, 64]);
     }
 }

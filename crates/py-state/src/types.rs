@@ -1,0 +1,136 @@
+//! The state of the module: its types and shared objects, in the interpreter that has loaded it.
+
+use std::ffi::{CStr, c_void};
+
+use pyo3_ffi as ffi;
+use ropewalk_capi::entry;
+use ropewalk_capi::errors::fail;
+use ropewalk_capi::heap::{self, Type, method};
+use ropewalk_capi::module;
+use ropewalk_capi::object::{Object, Raised};
+
+use crate::node::Pointer;
+
+/// The module's objects; null before they are made and after they are gone.
+#[repr(C)]
+pub(crate) struct State {
+    /// The type of the nodes of maps and vectors.
+    pub(crate) node: Pointer,
+    pub(crate) map: Pointer,
+    pub(crate) map_builder: Pointer,
+    pub(crate) map_iterator: Pointer,
+    /// The types of `keys()`, `values()` and `items()`.
+    pub(crate) map_views: [Pointer; 3],
+    pub(crate) vector: Pointer,
+    pub(crate) vector_builder: Pointer,
+    pub(crate) vector_iterator: Pointer,
+    /// The map without entries, which every empty map is.
+    pub(crate) empty_map: Pointer,
+    /// The vector without items, which every empty vector is.
+    pub(crate) empty_vector: Pointer,
+    /// The functions that a pickle calls.
+    pub(crate) map_of: Pointer,
+    pub(crate) vector_of: Pointer,
+    /// What stands for no value in a difference.
+    pub(crate) missing: Pointer,
+}
+
+impl State {
+    /// Every reference of the state.
+    pub(crate) fn references(&mut self) -> impl Iterator<Item = &mut Pointer> {
+        [
+            &mut self.node,
+            &mut self.map,
+            &mut self.map_builder,
+            &mut self.map_iterator,
+            &mut self.vector,
+            &mut self.vector_builder,
+            &mut self.vector_iterator,
+            &mut self.empty_map,
+            &mut self.empty_vector,
+            &mut self.map_of,
+            &mut self.vector_of,
+            &mut self.missing,
+        ]
+        .into_iter()
+        .chain(self.map_views.iter_mut())
+    }
+}
+
+/// The state of the interpreter that a type of the module belongs to.
+///
+/// # Safety
+///
+/// `kind` is one of the module's types, which are all final, and lives for as long as the state is used.
+#[inline]
+pub(crate) unsafe fn of<'a>(kind: *mut ffi::PyTypeObject) -> Result<&'a State, Raised> {
+    // SAFETY: the caller's; the pointer is null once the module is gone.
+    let state = unsafe { ffi::PyType_GetModuleState(kind).cast::<State>().as_ref() };
+    state.filter(|state| !state.missing.is_null()).ok_or_else(|| fail(c"the interpreter is ending"))
+}
+
+/// The state of the module that a function of its table was called with.
+///
+/// # Safety
+///
+/// `module` is the module, and lives for as long as the state is used.
+pub(crate) unsafe fn of_module<'a>(module: Pointer) -> Result<&'a State, Raised> {
+    // SAFETY: the caller's; the references are null once the interpreter clears the module.
+    let state = unsafe { ffi::PyModule_GetState(module).cast::<State>().as_ref() };
+    state.filter(|state| !state.missing.is_null()).ok_or_else(|| fail(c"the interpreter is ending"))
+}
+
+/// Adds a function that a pickle can name. The file of the module is another one's, so no import finds it: the name
+/// leads through `ropewalk._load`, which opens it.
+///
+/// # Errors
+///
+/// An exception is set.
+pub(crate) fn add_pickled(
+    module: &Object,
+    name: &CStr,
+    path: &'static CStr,
+    function: ffi::PyCFunction,
+) -> Result<Object, Raised> {
+    let definition = method(path, function, ffi::METH_O, c"Makes again what was pickled.");
+    // SAFETY: a definition that lives for ever, a live module, and a string.
+    unsafe {
+        let home = Object::own(ffi::PyUnicode_FromString(c"ropewalk._load".as_ptr()))?;
+        let definition = Box::into_raw(Box::new(definition));
+        let made = Object::own(ffi::PyCFunction_NewEx(definition, module.as_ptr(), home.as_ptr()))?;
+        module::add(module, name, made.as_ptr())?;
+        Ok(made)
+    }
+}
+
+#[entry]
+unsafe extern "C" fn repr_missing(_: Pointer) -> Pointer {
+    // SAFETY: the thread is attached.
+    unsafe { ffi::PyUnicode_FromString(c"MISSING".as_ptr()) }
+}
+
+/// Makes what is neither a map's nor a vector's. The state is complete afterwards.
+pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
+    let kind = heap::make_type::<()>(
+        module,
+        Type {
+            name: c"ropewalk._state.Missing",
+            doc: c"The type of `MISSING`, which stands for no value in a difference.",
+            flags: ffi::Py_TPFLAGS_IMMUTABLETYPE | ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION,
+            methods: Vec::new(),
+            getters: Vec::new(),
+            slots: &[
+                (ffi::Py_tp_repr, repr_missing as *mut c_void),
+                (ffi::Py_tp_dealloc, heap::dealloc_untracked::<()> as *mut c_void),
+            ],
+        },
+    )?;
+    // SAFETY: a type with this content; our fresh module, and live objects.
+    unsafe {
+        let missing = heap::make(kind.as_ptr().cast(), ())?;
+        module::add(module, c"Missing", kind.as_ptr())?;
+        module::add(module, c"MISSING", missing.as_ptr())?;
+        state.missing = missing.into_ptr();
+    }
+    Ok(())
+}

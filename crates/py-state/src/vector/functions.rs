@@ -1,0 +1,69 @@
+//! The functions of the module about vectors.
+
+use std::ptr::null_mut;
+
+use pyo3_ffi as ffi;
+use ropewalk_capi::entry;
+use ropewalk_capi::heap::fast_method;
+use ropewalk_capi::object::{Object, Raised};
+
+use super::edit::Edit;
+use super::object;
+use super::protocol::{extend, raw};
+use crate::node::Pointer;
+use crate::types;
+
+/// `diff_vectors(old, new)`.
+#[entry]
+unsafe extern "C" fn diff_vectors(
+    module: Pointer,
+    arguments: *mut Pointer,
+    count: ffi::Py_ssize_t,
+) -> Pointer {
+    // SAFETY: the module, and as many live arguments as the interpreter says, which the caller holds.
+    unsafe {
+        let is_right = count == 2 && object::is_vector(*arguments) && object::is_vector(*arguments.add(1));
+        if !is_right {
+            let text = c"diff_vectors() takes two vectors, old and new";
+            ffi::PyErr_SetString(ffi::PyExc_TypeError, text.as_ptr());
+            return null_mut();
+        }
+        let made = types::of_module(module).and_then(|state| {
+            let list = Object::own(ffi::PyList_New(0))?;
+            super::diff(*arguments, *arguments.add(1), &mut |index, old, new| {
+                let (old, new) = (old.unwrap_or(state.missing), new.unwrap_or(state.missing));
+                let index = Object::own(ffi::PyLong_FromSize_t(index))?;
+                let change = Object::own(ffi::PyTuple_Pack(3, index.as_ptr(), old, new))?;
+                match ffi::PyList_Append(list.as_ptr(), change.as_ptr()) {
+                    0 => Ok(()),
+                    _ => Err(Raised),
+                }
+            })?;
+            Ok(list)
+        });
+        raw(made)
+    }
+}
+
+/// `_vector_of(items)`, for pickles.
+#[entry]
+pub(super) unsafe extern "C" fn vector_of(module: Pointer, items: Pointer) -> Pointer {
+    // SAFETY: the module and a live argument; nothing else has the edit.
+    unsafe {
+        let made = types::of_module(module).and_then(|state| {
+            let mut edit = Edit::new(state.empty_vector)?;
+            extend(&mut edit, items)?;
+            edit.finish()
+        });
+        raw(made)
+    }
+}
+
+/// The functions.
+pub(crate) fn table() -> Vec<ffi::PyMethodDef> {
+    vec![fast_method(
+        c"diff_vectors",
+        diff_vectors,
+        c"diff_vectors(old, new, /)\n--\n\nThe items that differ, as `(index, old, new)`; `MISSING` stands for none.",
+    )]
+}
