@@ -695,6 +695,40 @@ class NoSuchPath(StateError, AttributeError):
     remedy = "Check the name against the fields that the message lists."
 
 
+class Conflict(StateError, RuntimeError):
+    """What a transaction has read was changed by another one before it could commit.
+
+    `path` is the place, `version` the version that the transaction began with.
+    """
+
+    code = "RW-CONFLICT"
+    remedy = "Run the transaction again; `Store.run` does that by itself."
+
+    path: str = ""
+    version: int = 0
+
+
+class TransactionEnded(StateError, RuntimeError):
+    """A draft was used after its transaction had ended, or by another thread."""
+
+    code = "RW-TRANSACTION-ENDED"
+    remedy = "Take values out of drafts before the transaction ends, and read a snapshot afterwards."
+
+
+class HistoryGone(StateError, LookupError):
+    """A store no longer has a version, or never had it."""
+
+    code = "RW-HISTORY-GONE"
+    remedy = "Keep more versions with `Store(history=...)`."
+
+
+class StoreClosed(StateError, ValueError):
+    """A store was closed."""
+
+    code = "RW-STORE-CLOSED"
+    remedy = "Open the store again."
+
+
 class OutOfPorts(LimitReached):
     """Every port of a bus between processes is taken."""
 

@@ -303,6 +303,24 @@ errors! {
         NoSuchPath("StateError", "AttributeError") = "RW-NO-SUCH-PATH",
             "Check the name against the fields that the message lists.";
 
+        /// What a transaction has read was changed by another one before it could commit.
+        ///
+        /// `path` is the place, `version` the version that the transaction began with.
+        Conflict("StateError", "RuntimeError") = "RW-CONFLICT",
+            "Run the transaction again; `Store.run` does that by itself.";
+
+        /// A draft was used after its transaction had ended, or by another thread.
+        TransactionEnded("StateError", "RuntimeError") = "RW-TRANSACTION-ENDED",
+            "Take values out of drafts before the transaction ends, and read a snapshot afterwards.";
+
+        /// A store no longer has a version, or never had it.
+        HistoryGone("StateError", "LookupError") = "RW-HISTORY-GONE",
+            "Keep more versions with `Store(history=...)`.";
+
+        /// A store was closed.
+        StoreClosed("StateError", "ValueError") = "RW-STORE-CLOSED",
+            "Open the store again.";
+
         /// Every port of a bus between processes is taken.
         OutOfPorts("LimitReached") [ENOSPC] = "RW-PORTS",
             "Close the bus in workers that no longer need it, or use another bus.";

@@ -246,6 +246,20 @@ impl<D: Disk> Journal<D> {
     ///
     /// Those of [`append`](Self::append), but for those of the disk, which [`finish`](Self::finish) reports.
     pub fn begin<'a>(&self, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<Ticket> {
+        let (ticket, is_full) = self.enqueue(payloads)?;
+        if is_full {
+            self.finish(&ticket)?;
+        }
+        Ok(ticket)
+    }
+
+    /// Puts records into the next batch and never waits. Tells whether the batch is large: then the caller calls
+    /// [`finish`](Self::finish) soon, because the batch is in memory.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`begin`](Self::begin).
+    pub fn enqueue<'a>(&self, payloads: impl IntoIterator<Item = &'a [u8]>) -> Result<(Ticket, bool)> {
         let mut state = self.lock()?;
         let (sequence, planned, frames) = (state.sequence, state.planned, state.frames.mark());
         for payload in payloads {
@@ -274,10 +288,7 @@ impl<D: Disk> Journal<D> {
         if count >= COMPANY {
             self.shared.turned.notify_all();
         }
-        if is_full {
-            self.finish(&ticket)?;
-        }
-        Ok(ticket)
+        Ok((ticket, is_full))
     }
 
     /// Waits until records are as durable as the configuration says.

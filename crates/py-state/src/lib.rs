@@ -1,25 +1,30 @@
 //! `ropewalk._state`: persistent maps and vectors, drafts of them, and transactions.
+//!
+//! `map` and `vector` are the collections, whose `node`s they share. `record` and `kinds` know what else a state is made
+//! of, `rule` what a transaction may do where. `draft` has what a transaction sees and does, `transaction` and `store`
+//! how that becomes the next version of the state.
 
 mod builder;
+mod draft;
 mod iterate;
-#[allow(dead_code, unused_imports, reason = "drafts and transactions use the rest")]
+mod kinds;
 mod map;
 mod nest;
-#[allow(dead_code, reason = "drafts and transactions use the rest")]
 mod node;
+mod record;
+mod rule;
+mod store;
+mod table;
+mod transaction;
 mod types;
-#[allow(dead_code, unused_imports, reason = "drafts and transactions use the rest")]
 mod vector;
 
-use ropewalk_capi::module::{self, Module};
+use ropewalk_capi::module;
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_capi::panics;
 
 use node::Pointer;
-use types::State;
-
-static MODULE: Module<State> =
-    Module::new(c"_state", c"Persistent maps and vectors, drafts of them, and transactions.");
+use types::{MODULE, State};
 
 /// Makes the module: what its `PyInit_` function returns.
 pub fn init() -> Pointer {
@@ -33,7 +38,7 @@ unsafe impl module::State for State {
     }
 
     fn functions() -> Vec<pyo3_ffi::PyMethodDef> {
-        map::functions().into_iter().chain(vector::functions()).collect()
+        map::functions().into_iter().chain(vector::functions()).chain(table::functions()).collect()
     }
 
     fn fill(&mut self, module: &Object) -> Result<(), Raised> {
@@ -41,6 +46,7 @@ unsafe impl module::State for State {
         map::fill(self, module)?;
         vector::fill(self, module)?;
         types::fill(self, module)?;
+        table::fill(self, module)?;
         panics::add(module, c"ropewalk._state._Panics")
     }
 }

@@ -145,3 +145,23 @@ pub(crate) unsafe fn diff(old: Pointer, new: Pointer, each: &mut Each<'_>) -> Re
 pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
     table::fill(state, module)
 }
+
+/// Whether all keys and values were found to be values that never change.
+///
+/// # Safety
+///
+/// `map` is a live map.
+pub(crate) unsafe fn is_frozen(map: Pointer) -> bool {
+    // SAFETY: the caller's; the root is a node.
+    unsafe { (*root(map).cast::<crate::node::Node>()).is_frozen() }
+}
+
+/// Notes that all keys and values never change.
+///
+/// # Safety
+///
+/// `map` is a live map.
+pub(crate) unsafe fn set_frozen(map: Pointer) {
+    // SAFETY: as above.
+    unsafe { (*root(map).cast::<crate::node::Node>()).set_frozen() }
+}

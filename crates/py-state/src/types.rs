@@ -6,7 +6,7 @@ use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap::{self, Type, method};
-use ropewalk_capi::module;
+use ropewalk_capi::module::{self, Module};
 use ropewalk_capi::object::{Object, Raised};
 
 use crate::node::Pointer;
@@ -33,7 +33,28 @@ pub(crate) struct State {
     pub(crate) vector_of: Pointer,
     /// What stands for no value in a difference.
     pub(crate) missing: Pointer,
+    pub(crate) record: Pointer,
+    pub(crate) rule: Pointer,
+    pub(crate) record_draft: Pointer,
+    pub(crate) map_draft: Pointer,
+    pub(crate) vector_draft: Pointer,
+    pub(crate) counter_draft: Pointer,
+    pub(crate) transaction: Pointer,
+    pub(crate) store: Pointer,
+    /// `kind_of(class)`: the `Record` of a class, or `None` for a class whose objects never change; it raises for
+    /// others. Set by the package.
+    pub(crate) kind_of: Pointer,
+    /// `violated(transaction, path, access)`: the exception for an access that the contract does not declare. Set by the
+    /// package.
+    pub(crate) violated: Pointer,
+    /// Classes that are leaves and keep no mark: a `dict` from each to `None`.
+    pub(crate) leaves: Pointer,
+    /// The name under which a class keeps its `Record`.
+    pub(crate) record_name: Pointer,
 }
+
+pub(crate) static MODULE: Module<State> =
+    Module::new(c"_state", c"Persistent maps and vectors, drafts of them, and transactions.");
 
 impl State {
     /// Every reference of the state.
@@ -51,10 +72,49 @@ impl State {
             &mut self.map_of,
             &mut self.vector_of,
             &mut self.missing,
+            &mut self.record,
+            &mut self.rule,
+            &mut self.record_draft,
+            &mut self.map_draft,
+            &mut self.vector_draft,
+            &mut self.counter_draft,
+            &mut self.transaction,
+            &mut self.store,
+            &mut self.kind_of,
+            &mut self.violated,
+            &mut self.leaves,
+            &mut self.record_name,
         ]
         .into_iter()
         .chain(self.map_views.iter_mut())
     }
+}
+
+impl State {
+    /// Whether an object is a draft.
+    ///
+    /// # Safety
+    ///
+    /// `object` is live.
+    #[inline]
+    pub(crate) unsafe fn is_draft(&self, object: Pointer) -> bool {
+        // SAFETY: the caller's.
+        let kind = unsafe { ffi::Py_TYPE(object) }.cast();
+        kind == self.record_draft
+            || kind == self.map_draft
+            || kind == self.vector_draft
+            || kind == self.counter_draft
+    }
+}
+
+/// The state of the interpreter that a type of the module, or a subtype of one, belongs to.
+///
+/// # Safety
+///
+/// `kind` lives for as long as the state is used.
+pub(crate) unsafe fn of_subtype<'a>(kind: *mut ffi::PyTypeObject) -> Result<&'a State, Raised> {
+    // SAFETY: the caller's; only one thread fills the state, before there are types.
+    unsafe { MODULE.state_of_base(kind) }.map(|state| &*state).ok_or_else(|| fail(c"the interpreter is ending"))
 }
 
 /// The state of the interpreter that a type of the module belongs to.

@@ -194,3 +194,29 @@ pub(crate) unsafe fn diff(old: Pointer, new: Pointer, each: &mut Each<'_>) -> Re
 pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
     table::fill(state, module)
 }
+
+/// Whether all items were found to be values that never change.
+///
+/// # Safety
+///
+/// `vector` is a live vector.
+pub(crate) unsafe fn is_frozen(vector: Pointer) -> bool {
+    // SAFETY: the caller's; the root and the tail are nodes.
+    unsafe {
+        [root(vector), tail(vector)].iter().all(|node| (*node.cast::<crate::node::Node>()).is_frozen())
+    }
+}
+
+/// Notes that all items never change.
+///
+/// # Safety
+///
+/// `vector` is a live vector.
+pub(crate) unsafe fn set_frozen(vector: Pointer) {
+    // SAFETY: as above.
+    unsafe {
+        for node in [root(vector), tail(vector)] {
+            (*node.cast::<crate::node::Node>()).set_frozen();
+        }
+    }
+}

@@ -1,3 +1,4 @@
 //! What typed state needs and no interpreter: the arithmetic of 32-way tries, and claims on parts of a state.
 
 pub mod bits;
+pub mod claims;

@@ -1,0 +1,599 @@
+//! What a commit makes of the drafts: it checks what they have read, and makes the new state.
+//!
+//! The walk compares each draft's base with the container that is at the same place now. If both are the same object,
+//! nothing below has changed, because containers never change. If not, what was read is compared place by place, by
+//! identity: an equal value that is another object counts as a change, which costs a retry and never a wrong result.
+//! Written places replace those of the container that is there now, so two transactions that write different places of
+//! one container both succeed.
+//!
+//! The walk may be repeated against a newer state: it changes no draft.
+
+use std::ptr;
+
+use pyo3_ffi as ffi;
+use ropewalk_base::Code;
+use ropewalk_capi::errors;
+use ropewalk_capi::heap::{Field, content};
+use ropewalk_capi::object::{Object, Raised};
+
+use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
+use super::{counter, map as maps, path, record, scope, vector as vectors};
+use crate::rule::{Below, Zone};
+use crate::node::Pointer;
+use crate::types::State;
+use crate::{map, vector};
+
+/// Why there is no new state.
+pub(crate) enum Stop {
+    /// An exception is set.
+    Raised,
+    /// What the transaction has read at a path has changed. The steps are in reverse.
+    Conflict(Vec<Object>),
+}
+
+impl From<Raised> for Stop {
+    fn from(_: Raised) -> Self {
+        Self::Raised
+    }
+}
+
+/// What a change does, in the list of changes: the numbers of `ropewalk.state._changes`.
+#[derive(Clone, Copy)]
+enum Change {
+    Set,
+    Delete,
+    Append,
+    Add,
+    Drop,
+}
+
+/// A step of the way to a draft.
+#[derive(Clone, Copy)]
+enum Step {
+    Key(Pointer),
+    Index(usize),
+}
+
+impl Step {
+    /// # Safety
+    ///
+    /// A key is live.
+    unsafe fn object(self) -> Result<Object, Raised> {
+        // SAFETY: the caller's.
+        unsafe {
+            match self {
+                Self::Key(key) => Object::share(key),
+                Self::Index(index) => Object::own(ffi::PyLong_FromSize_t(index)),
+            }
+        }
+    }
+}
+
+/// What a walk makes beside the new state.
+pub(crate) struct Out<'a> {
+    types: &'a State,
+    /// The way to the draft at hand; its objects are held by the drafts.
+    steps: Vec<Step>,
+    /// The list of changes, if it is wanted.
+    changes: Option<Object>,
+    /// Changes below are part of one that is noted already, or are not to be noted.
+    quiet: u32,
+    /// New records, with the function that checks each.
+    pub(crate) unchecked: Vec<(Object, Object)>,
+}
+
+impl<'a> Out<'a> {
+    pub(crate) fn new(types: &'a State, wants_changes: bool) -> Result<Self, Raised> {
+        // SAFETY: the thread is attached.
+        let changes = if wants_changes { Some(unsafe { Object::own(ffi::PyList_New(0)) }?) } else { None };
+        Ok(Self { types, steps: Vec::new(), changes, quiet: 0, unchecked: Vec::new() })
+    }
+
+    /// The list of changes: tuples of a number, a path and a value.
+    pub(crate) fn into_changes(self) -> Option<Object> {
+        self.changes
+    }
+
+    /// Notes a change at a place below the draft at hand, or at its own place.
+    ///
+    /// # Safety
+    ///
+    /// Live objects.
+    unsafe fn note(&mut self, change: Change, step: Option<Step>, value: Pointer) -> Result<(), Raised> {
+        let Some(changes) = &self.changes else { return Ok(()) };
+        if self.quiet > 0 {
+            return Ok(());
+        }
+        // SAFETY: the caller's.
+        unsafe {
+            let mut way = Vec::with_capacity(self.steps.len() + 1);
+            for step in self.steps.iter().chain(&step) {
+                way.push(step.object()?);
+            }
+            let way = path::tuple(&way)?;
+            let number = Object::own(ffi::PyLong_FromLong(change as _))?;
+            let noted = path::tuple(&[number, way, Object::share(value)?])?;
+            if ffi::PyList_Append(changes.as_ptr(), noted.as_ptr()) < 0 {
+                return Err(Raised);
+            }
+        }
+        Ok(())
+    }
+}
+
+/// A conflict at this step of the way.
+unsafe fn conflict(step: Step) -> Stop {
+    // SAFETY: a live key.
+    unsafe { step.object() }.map_or(Stop::Raised, |step| Stop::Conflict(vec![step]))
+}
+
+/// Puts the step before the path of a conflict.
+unsafe fn at(step: Step, stop: Stop) -> Stop {
+    let Stop::Conflict(mut steps) = stop else { return stop };
+    // SAFETY: a live key.
+    match unsafe { step.object() } {
+        Ok(step) => {
+            steps.push(step);
+            Stop::Conflict(steps)
+        }
+        Err(Raised) => Stop::Raised,
+    }
+}
+
+/// The new value of a draft's place, if it has changed; `now` is what is there now.
+///
+/// # Safety
+///
+/// A live draft and a live object; the draft's transaction is open to nobody meanwhile, or nobody changes it.
+pub(crate) unsafe fn build(out: &mut Out<'_>, own: Pointer, now: Pointer) -> Result<Option<Object>, Stop> {
+    // SAFETY: the caller's; the type tells the content.
+    unsafe {
+        if ffi::Py_EnterRecursiveCall(c" while a transaction commits".as_ptr()) != 0 {
+            return Err(Stop::Raised);
+        }
+        let kind = ffi::Py_TYPE(own).cast();
+        let head = super::head(out.types, own);
+        let is_transient = head.rule().zone == Zone::Transient;
+        out.quiet += u32::from(is_transient);
+        let built = if kind == out.types.record_draft {
+            of_record(out, content::<record::Draft>(own), now)
+        } else if kind == out.types.map_draft {
+            of_map(out, content::<maps::Draft>(own), now)
+        } else if kind == out.types.vector_draft {
+            of_vector(out, content::<vectors::Draft>(own), now)
+        } else {
+            of_counter(out, content::<counter::Draft>(own), now)
+        };
+        out.quiet -= u32::from(is_transient);
+        ffi::Py_LeaveRecursiveCall();
+        built
+    }
+}
+
+/// The new value of a cell whose place has a written value or a draft, if it changes the place; notes the change.
+/// `now` is what is at the place now, or null.
+///
+/// # Safety
+///
+/// As [`build`].
+unsafe fn of_cell(
+    out: &mut Out<'_>,
+    cell: &Cell,
+    step: Step,
+    below: &Below<'_>,
+    now: Pointer,
+) -> Result<Option<Object>, Stop> {
+    // SAFETY: the caller's.
+    unsafe {
+        if !cell.has(WRITTEN) {
+            out.steps.push(step);
+            let built = build(out, cell.get(), now);
+            out.steps.pop();
+            return built.map_err(|stop| at(step, stop));
+        }
+        let value = if cell.has(CHILD) {
+            out.quiet += 1;
+            let base = super::head(out.types, cell.get()).base.share().ok_or(Raised)?;
+            let built = build(out, cell.get(), base.as_ptr());
+            out.quiet -= 1;
+            built?.unwrap_or(base)
+        } else {
+            Object::share(cell.get())?
+        };
+        if ptr::eq(value.as_ptr(), now) {
+            return Ok(None);
+        }
+        if !matches!(below, Below::Rule(rule, _) if rule.zone == Zone::Transient) {
+            out.note(Change::Set, Some(step), value.as_ptr())?;
+        }
+        Ok(Some(value))
+    }
+}
+
+/// Checks what was read through drafts that are no longer in their cells.
+///
+/// # Safety
+///
+/// As [`build`]; `now` is what is at the place now, or null.
+unsafe fn check_replaced(out: &mut Out<'_>, child: &Field, step: Step, now: Pointer) -> Result<(), Stop> {
+    // SAFETY: the caller's.
+    unsafe {
+        let child = child.share().ok_or(Raised)?;
+        if super::head(out.types, child.as_ptr()).is_fresh {
+            return Ok(());
+        }
+        if now.is_null() {
+            return Err(conflict(step));
+        }
+        out.quiet += 1;
+        let (count, steps) = (out.unchecked.len(), out.steps.len());
+        let built = build(out, child.as_ptr(), now);
+        out.quiet -= 1;
+        out.unchecked.truncate(count);
+        out.steps.truncate(steps);
+        built.map(drop).map_err(|stop| at(step, stop))
+    }
+}
+
+/// # Safety
+///
+/// As [`build`].
+unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> Result<Option<Object>, Stop> {
+    // SAFETY: the caller's; nobody changes the cells meanwhile.
+    unsafe {
+        let (head, info) = (&draft.head, draft.info());
+        let base = head.base.get();
+        let moved = !ptr::eq(now, base) && !head.is_fresh;
+        if moved && (draft.is_whole.get() || !info.is_of(ffi::Py_TYPE(now))) {
+            return Err(Stop::Conflict(Vec::new()));
+        }
+        let mut new: Vec<Option<Object>> = Vec::new();
+        for index in 0..info.count() {
+            let cell = &draft.cells()[index];
+            if cell.state() == 0 {
+                continue;
+            }
+            let step = Step::Key(info.name(index));
+            let there = if moved || cell.has(WRITTEN) || cell.has(CHILD) { Some(info.read(now, index)?) } else { None };
+            if moved
+                && cell.has(READ)
+                && there.as_ref().map(Object::as_ptr) != Some(info.read(base, index)?.as_ptr())
+            {
+                return Err(conflict(step));
+            }
+            if cell.has(WRITTEN | CHILD) {
+                let below = head.rule().field(head.rule.get(), draft.info_pointer(), index);
+                let there = there.as_ref().map_or(ptr::null_mut(), Object::as_ptr);
+                if let Some(value) = of_cell(out, cell, step, &below, there)? {
+                    new.resize_with(info.count(), || None);
+                    new[index] = Some(value);
+                }
+            }
+        }
+        if moved {
+            for (index, child) in draft.replaced().iter() {
+                let there = info.read(now, *index)?;
+                check_replaced(out, child, Step::Key(info.name(*index)), there.as_ptr())?;
+            }
+        }
+        if new.is_empty() {
+            return Ok(None);
+        }
+        let changes: Vec<Pointer> =
+            new.iter().map(|value| value.as_ref().map_or(ptr::null_mut(), Object::as_ptr)).collect();
+        let made = info.copy(now, &changes)?;
+        if let Some(check) = info.check() {
+            out.unchecked.push((made.clone(), check));
+        }
+        Ok(Some(made))
+    }
+}
+
+/// # Safety
+///
+/// As [`build`].
+unsafe fn of_map(out: &mut Out<'_>, draft: &maps::Draft, now: Pointer) -> Result<Option<Object>, Stop> {
+    // SAFETY: the caller's; nobody changes the entries meanwhile, and the drafts hold them.
+    unsafe {
+        let head = &draft.head;
+        let moved = !ptr::eq(now, head.base.get()) && !head.is_fresh;
+        if moved && (draft.is_whole.get() || !map::is_map(now)) {
+            return Err(Stop::Conflict(Vec::new()));
+        }
+        let mut edit: Option<map::Edit> = None;
+        for index in 0..draft.entries().list.len() {
+            let entry = &draft.entries().list[index];
+            let (key, cell) = (entry.key.get(), &entry.cell);
+            let step = Step::Key(key);
+            let below = head.rule().key(head.rule.get(), key)?;
+            let there = if moved { map::get(now, key)?.unwrap_or(ptr::null_mut()) } else { entry.base };
+            if moved {
+                let changed = !ptr::eq(there, entry.base);
+                let is_read = cell.has(READ) && changed;
+                let is_seen = cell.has(SEEN) && there.is_null() != entry.base.is_null();
+                let is_gone = cell.has(CHILD) && !cell.has(WRITTEN) && there.is_null() && !entry.base.is_null();
+                if is_read || is_seen || is_gone {
+                    return Err(conflict(step));
+                }
+            }
+            if cell.has(DELETED) {
+                if there.is_null() {
+                    continue;
+                }
+                out.note(Change::Delete, Some(step), ffi::Py_None())?;
+                if edit.is_none() {
+                    edit = Some(map::Edit::new(now));
+                }
+                if let Some(edit) = &mut edit {
+                    edit.delete(key)?;
+                }
+            } else if cell.has(WRITTEN | CHILD) {
+                let zero;
+                let there = if there.is_null() && !cell.has(WRITTEN) {
+                    // A counter that was not there.
+                    zero = Object::own(ffi::PyLong_FromLong(0))?;
+                    zero.as_ptr()
+                } else {
+                    there
+                };
+                if let Some(value) = of_cell(out, cell, step, &below, there)? {
+                    if edit.is_none() {
+                        edit = Some(map::Edit::new(now));
+                    }
+                    if let Some(edit) = &mut edit {
+                        edit.set(key, value.as_ptr())?;
+                    }
+                }
+            }
+        }
+        if moved {
+            for (key, child) in draft.replaced().iter() {
+                let there = map::get(now, key.get())?.unwrap_or(ptr::null_mut());
+                check_replaced(out, child, Step::Key(key.get()), there)?;
+            }
+        }
+        let Some(mut edit) = edit else { return Ok(None) };
+        let made = edit.finish()?;
+        map::set_frozen(made.as_ptr());
+        Ok(Some(made))
+    }
+}
+
+/// # Safety
+///
+/// As [`build`].
+unsafe fn of_vector(out: &mut Out<'_>, draft: &vectors::Draft, now: Pointer) -> Result<Option<Object>, Stop> {
+    // SAFETY: the caller's; nobody changes the parts meanwhile, and the drafts hold them.
+    unsafe {
+        let head = &draft.head;
+        let base = head.base.get();
+        let moved = !ptr::eq(now, base) && !head.is_fresh;
+        if moved && (draft.is_whole.get() || !vector::is_vector(now)) {
+            return Err(Stop::Conflict(Vec::new()));
+        }
+        if moved && draft.is_counted.get() && vector::len(now) != vector::len(base) {
+            return Err(Stop::Conflict(Vec::new()));
+        }
+        let below = head.rule().item(head.rule.get());
+        let parts = draft.parts();
+        if let Some(list) = &parts.list {
+            return of_list(out, list, &below).map(Some);
+        }
+        let rest = vector::len(now) - parts.dropped.min(vector::len(now));
+        let mut edit: Option<vector::Edit> = None;
+        let mut indices: Vec<usize> = parts.touched.keys().copied().collect();
+        indices.sort_unstable();
+        for index in indices {
+            let (step, item) = (Step::Index(index), &parts.touched[&index]);
+            let there = vector::get(now, index).unwrap_or(ptr::null_mut());
+            if moved && item.cell.has(READ) && !ptr::eq(there, item.base) {
+                return Err(conflict(step));
+            }
+            if !item.cell.has(WRITTEN | CHILD) {
+                continue;
+            }
+            if there.is_null() {
+                return Err(conflict(step));
+            }
+            // Of an item that was taken from the end only what was read counts.
+            let is_gone = index >= rest;
+            out.quiet += u32::from(is_gone);
+            let value = of_cell(out, &item.cell, step, &below, there);
+            out.quiet -= u32::from(is_gone);
+            if let Some(value) = value?
+                && !is_gone
+            {
+                if edit.is_none() {
+                    edit = Some(vector::Edit::new(now)?);
+                }
+                if let Some(edit) = &mut edit {
+                    edit.set(index, value.as_ptr())?;
+                }
+            }
+        }
+        if moved {
+            for (index, child) in draft.replaced().iter() {
+                let there = vector::get(now, *index).unwrap_or(ptr::null_mut());
+                check_replaced(out, child, Step::Index(*index), there)?;
+            }
+        }
+        if parts.dropped == 0 && parts.appended.is_empty() {
+            return edit.map(|edit| finish(edit)).transpose();
+        }
+        let mut edit = match edit {
+            Some(edit) => edit,
+            None => vector::Edit::new(now)?,
+        };
+        if parts.dropped > 0 {
+            for _ in rest..vector::len(now) {
+                edit.pop()?;
+            }
+            let number = Object::own(ffi::PyLong_FromSize_t(parts.dropped))?;
+            out.note(Change::Drop, None, number.as_ptr())?;
+        }
+        if !parts.appended.is_empty() {
+            let mut values = Vec::with_capacity(parts.appended.len());
+            for cell in &parts.appended {
+                let value = written(out, cell)?;
+                edit.append(value.as_ptr())?;
+                values.push(value);
+            }
+            let values = path::tuple(&values)?;
+            out.note(Change::Append, None, values.as_ptr())?;
+        }
+        finish(edit).map(Some)
+    }
+}
+
+/// # Safety
+///
+/// Every value in it was frozen.
+unsafe fn finish(mut edit: vector::Edit) -> Result<Object, Stop> {
+    // SAFETY: the caller's.
+    unsafe {
+        let made = edit.finish()?;
+        vector::set_frozen(made.as_ptr());
+        Ok(made)
+    }
+}
+
+/// The value of a cell that was written, with what was done to it since.
+///
+/// # Safety
+///
+/// As [`build`].
+unsafe fn written(out: &mut Out<'_>, cell: &Cell) -> Result<Object, Stop> {
+    // SAFETY: the caller's.
+    unsafe {
+        if !cell.has(CHILD) {
+            return Ok(Object::share(cell.get())?);
+        }
+        let base = super::head(out.types, cell.get()).base.share().ok_or(Raised)?;
+        out.quiet += 1;
+        let built = build(out, cell.get(), base.as_ptr());
+        out.quiet -= 1;
+        Ok(built?.unwrap_or(base))
+    }
+}
+
+/// # Safety
+///
+/// As [`build`]; the whole base was read, and has not changed.
+unsafe fn of_list(out: &mut Out<'_>, list: &[vectors::Item], below: &Below<'_>) -> Result<Object, Stop> {
+    // SAFETY: the caller's.
+    unsafe {
+        let empty = vector::empty(out.types)?;
+        let mut edit = vector::Edit::new(empty.as_ptr())?;
+        out.quiet += 1;
+        for (index, item) in list.iter().enumerate() {
+            let value = if item.cell.has(WRITTEN) {
+                written(out, &item.cell)
+            } else if item.cell.has(CHILD) {
+                let built = of_cell(out, &item.cell, Step::Index(index), below, item.base);
+                built.and_then(|built| Ok(built.map_or_else(|| Object::share(item.base), Ok)?))
+            } else {
+                Object::share(item.base).map_err(Stop::from)
+            };
+            match value {
+                Ok(value) => edit.append(value.as_ptr())?,
+                Err(stop) => {
+                    out.quiet -= 1;
+                    return Err(stop);
+                }
+            }
+        }
+        out.quiet -= 1;
+        let made = finish(edit)?;
+        out.note(Change::Set, None, made.as_ptr())?;
+        Ok(made)
+    }
+}
+
+/// # Safety
+///
+/// As [`build`].
+unsafe fn of_counter(out: &mut Out<'_>, draft: &counter::Draft, now: Pointer) -> Result<Option<Object>, Stop> {
+    // SAFETY: the caller's.
+    unsafe {
+        let head = &draft.head;
+        if !ptr::eq(now, head.base.get())
+            && !head.is_fresh
+            && (draft.is_read.get() && ffi::PyObject_RichCompareBool(now, head.base.get(), ffi::Py_EQ) != 1
+                || ffi::PyLong_CheckExact(now) == 0)
+        {
+            return Err(Stop::Conflict(Vec::new()));
+        }
+        let Some(added) = draft.added.share() else { return Ok(None) };
+        out.note(Change::Add, None, added.as_ptr())?;
+        Ok(Some(draft.now(now)?))
+    }
+}
+
+/// The value that a draft's place has now, as the transaction sees it. All of it counts as read.
+///
+/// # Safety
+///
+/// A live draft.
+pub(super) unsafe fn current(types: &State, own: Pointer) -> Result<Object, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let head = super::head(types, own);
+        head.open()?;
+        if !head.rule().reads {
+            return Err(scope::violated(types, head, own, ptr::null_mut(), "read"));
+        }
+        let kind = ffi::Py_TYPE(own).cast();
+        if kind == types.record_draft {
+            content::<record::Draft>(own).is_whole.set(true);
+        } else if kind == types.map_draft {
+            content::<maps::Draft>(own).is_whole.set(true);
+        } else if kind == types.vector_draft {
+            content::<vectors::Draft>(own).is_whole.set(true);
+        } else {
+            content::<counter::Draft>(own).is_read.set(true);
+        }
+        value(types, own)
+    }
+}
+
+/// The value that a draft's place has now, without any record of it.
+///
+/// # Safety
+///
+/// A live draft of an open transaction.
+unsafe fn value(types: &State, own: Pointer) -> Result<Object, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let head = super::head(types, own);
+        let base = head.base.share().ok_or(Raised)?;
+        let mut out = Out::new(types, false)?;
+        match build(&mut out, own, base.as_ptr()) {
+            Ok(built) => Ok(built.unwrap_or(base)),
+            Err(Stop::Raised) => Err(Raised),
+            Err(Stop::Conflict(_)) => {
+                Err(errors::raise_text(Code::StateError, "a draft does not fit to its own base"))
+            }
+        }
+    }
+}
+
+/// `repr` of a draft: the value as it is now. Looking at it in a debugger reads nothing.
+///
+/// # Safety
+///
+/// A live draft.
+pub(super) unsafe fn shown(own: Pointer) -> Pointer {
+    // SAFETY: the caller's; the formats' arguments are live objects.
+    unsafe {
+        let Ok(types) = scope::types(own) else { return ptr::null_mut() };
+        let head = super::head(types, own);
+        if head.open().is_err() {
+            ffi::PyErr_Clear();
+            return ffi::PyUnicode_FromString(c"<draft of a transaction that has ended>".as_ptr());
+        }
+        match value(types, own) {
+            Ok(value) => ffi::PyUnicode_FromFormat(c"<draft of %R>".as_ptr(), value.as_ptr()),
+            Err(Raised) => ptr::null_mut(),
+        }
+    }
+}

@@ -1,0 +1,96 @@
+//! A cell: what a transaction has done at one place below a draft.
+
+use std::cell::Cell as Plain;
+
+use ropewalk_capi::heap::Field;
+use ropewalk_capi::object::Object;
+
+use crate::node::Pointer;
+
+/// The value that the place had was read.
+pub(super) const READ: u8 = 1;
+/// Whether the place had a value was read.
+pub(super) const SEEN: u8 = 2;
+/// The place has a new value.
+pub(super) const WRITTEN: u8 = 4;
+/// The place has no value any more.
+pub(super) const DELETED: u8 = 8;
+/// The cell's value is a draft.
+pub(super) const CHILD: u8 = 16;
+/// What a transaction has read stays read when it rolls back to a savepoint.
+const READS: u8 = READ | SEEN;
+
+/// What a transaction has done at one place.
+///
+/// Only the transaction's thread touches it. No reference to a cell is held while the interpreter may run code of the
+/// program, which may come back to the same draft.
+#[derive(Default)]
+pub(crate) struct Cell {
+    /// The new value, or the draft of the value; empty if the place was read only.
+    value: Option<Field>,
+    state: Plain<u8>,
+}
+
+impl Clone for Cell {
+    fn clone(&self) -> Self {
+        Self { value: self.value.clone(), state: self.state.clone() }
+    }
+}
+
+impl Cell {
+    #[inline]
+    pub(super) fn state(&self) -> u8 {
+        self.state.get()
+    }
+
+    #[inline]
+    pub(super) fn has(&self, flag: u8) -> bool {
+        self.state.get() & flag != 0
+    }
+
+    #[inline]
+    pub(super) fn mark(&self, flag: u8) {
+        self.state.set(self.state.get() | flag);
+    }
+
+    /// The new value or the draft, borrowed; null if there is none.
+    #[inline]
+    pub(super) fn get(&self) -> Pointer {
+        self.value.as_ref().map_or(std::ptr::null_mut(), Field::get)
+    }
+
+    /// Puts a draft of the place's value into the cell.
+    #[inline]
+    pub(super) fn set_child(&mut self, draft: Object) {
+        debug_assert!(!self.has(CHILD));
+        // A written value lives on as the draft's base.
+        let old = self.value.replace(Field::new(draft));
+        self.mark(CHILD);
+        // The draft holds the same object, so this drops no last reference.
+        drop(old);
+    }
+
+    /// Replaces the value; the caller drops what was there.
+    #[must_use = "dropping it may run code of the program"]
+    pub(super) fn write(&mut self, value: Option<Object>) -> Option<Field> {
+        let flag = if value.is_some() { WRITTEN } else { DELETED };
+        self.state.set(self.state.get() & READS | flag);
+        std::mem::replace(&mut self.value, value.map(Field::new))
+    }
+
+    /// Goes back to an earlier state, but for what was read since. The caller drops what was there.
+    #[must_use = "dropping it may run code of the program"]
+    pub(super) fn go_back(&mut self, earlier: Cell) -> Option<Field> {
+        if (self.state() | earlier.state()) & (WRITTEN | DELETED) == 0 {
+            // A draft that was made since has gone back by itself, and knows what was read below.
+            return None;
+        }
+        self.state.set(earlier.state() | self.state() & READS);
+        std::mem::replace(&mut self.value, earlier.value)
+    }
+
+    /// Shows the value to the garbage collector.
+    pub(super) fn field(&self) -> Option<&Field> {
+        self.value.as_ref()
+    }
+}

@@ -1,0 +1,525 @@
+//! The draft of a map: a mutable mapping.
+//!
+//! `collections.abc.MutableMapping` gives it what is not here; see `ropewalk.state`.
+
+use std::cell::{Cell as Plain, UnsafeCell};
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use pyo3_ffi as ffi;
+use ropewalk_capi::entry;
+use ropewalk_capi::heap::{self, Field, content};
+use ropewalk_capi::object::{Object, Raised};
+
+use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
+use super::scope::{self, Head};
+use super::{check_write, enter, freeze, savepoint};
+use crate::map;
+use crate::rule::{Below, Zone};
+use crate::node::Pointer;
+use crate::types::State;
+
+/// So many entries are searched one by one; more have a table.
+const FEW: usize = 8;
+
+/// An entry that was touched.
+#[derive(Clone)]
+pub(super) struct Entry {
+    pub(super) key: Field,
+    hash: isize,
+    /// What the base map has under the key, or null. The base keeps it alive.
+    pub(super) base: Pointer,
+    pub(super) cell: Cell,
+}
+
+/// The entries of a map that were touched, in that order.
+#[derive(Clone, Default)]
+pub(crate) struct Entries {
+    pub(super) list: Vec<Entry>,
+    /// A `dict` from keys to places in the list, once there are more than a few.
+    table: Option<Field>,
+}
+
+impl Entries {
+    /// Every reference.
+    pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
+        let touched = self.list.iter().flat_map(|entry| [Some(&entry.key), entry.cell.field()]);
+        touched.chain([self.table.as_ref()]).flatten()
+    }
+}
+
+/// The content of a `MapDraft`.
+pub(crate) struct Draft {
+    pub(super) head: Head,
+    /// Only the transaction's thread touches them, and no reference to one is held while the interpreter may run code
+    /// of the program.
+    entries: UnsafeCell<Entries>,
+    /// Drafts of entries that were assigned to or deleted since: what was read through them still counts.
+    replaced: UnsafeCell<Vec<(Field, Field)>>,
+    /// Which keys the base has was read.
+    pub(super) is_whole: Plain<bool>,
+}
+
+impl Draft {
+    /// # Safety
+    ///
+    /// No reference into the entries lives, and the interpreter runs no code while this one does.
+    #[allow(clippy::mut_from_ref, reason = "one thread touches the entries, and holds one reference at a time")]
+    pub(super) unsafe fn entries(&self) -> &mut Entries {
+        // SAFETY: the caller's.
+        unsafe { &mut *self.entries.get() }
+    }
+
+    /// # Safety
+    ///
+    /// As [`entries`](Self::entries).
+    #[allow(clippy::mut_from_ref, reason = "as for the entries")]
+    pub(super) unsafe fn replaced(&self) -> &mut Vec<(Field, Field)> {
+        // SAFETY: the caller's.
+        unsafe { &mut *self.replaced.get() }
+    }
+
+    /// The place of a key in the list, if it was touched.
+    ///
+    /// # Safety
+    ///
+    /// `key` is live and hashes to `hash`.
+    #[inline]
+    unsafe fn find(&self, key: Pointer, hash: isize) -> Result<Option<usize>, Raised> {
+        // SAFETY: the references into the entries end before a comparison, which may run anything: the list may be
+        // another one afterwards, and only its length is looked at again.
+        unsafe {
+            if let Some(table) = &self.entries().table {
+                let Some(table) = table.share() else { return Ok(None) };
+                let found = ffi::PyDict_GetItemWithError(table.as_ptr(), key);
+                if !found.is_null() {
+                    return Ok(usize::try_from(ffi::PyLong_AsSsize_t(found)).ok());
+                }
+                return if ffi::PyErr_Occurred().is_null() { Ok(None) } else { Err(Raised) };
+            }
+            let mut index = 0;
+            while let Some(entry) = self.entries().list.get(index) {
+                if entry.key.get() == key {
+                    return Ok(Some(index));
+                }
+                if entry.hash == hash {
+                    let other = entry.key.share().ok_or(Raised)?;
+                    if map::same_key(other.as_ptr(), key)? {
+                        return Ok(Some(index));
+                    }
+                }
+                index += 1;
+            }
+            Ok(None)
+        }
+    }
+
+    /// The place of a key in the list; it is touched from here on.
+    ///
+    /// # Safety
+    ///
+    /// As [`find`](Self::find).
+    #[inline]
+    unsafe fn touch(&self, key: Pointer, hash: isize) -> Result<usize, Raised> {
+        // SAFETY: as there.
+        unsafe {
+            if let Some(index) = self.find(key, hash)? {
+                return Ok(index);
+            }
+            let base = map::get(self.head.base.get(), key)?.unwrap_or(ptr::null_mut());
+            let key = Object::share(key)?;
+            let index = self.entries().list.len();
+            if index == FEW {
+                self.make_table()?;
+            }
+            if let Some(table) = self.entries().table.as_ref().and_then(Field::share) {
+                let place = Object::own(ffi::PyLong_FromSize_t(index))?;
+                if ffi::PyDict_SetItem(table.as_ptr(), key.as_ptr(), place.as_ptr()) < 0 {
+                    return Err(Raised);
+                }
+            }
+            let entries = self.entries();
+            entries.list.push(Entry { key: Field::new(key), hash, base, cell: Cell::default() });
+            // A comparison above may have come back here and touched other keys.
+            Ok(entries.list.len() - 1)
+        }
+    }
+
+    #[cold]
+    unsafe fn make_table(&self) -> Result<(), Raised> {
+        // SAFETY: as for `find`.
+        unsafe {
+            let table = Object::own(ffi::PyDict_New())?;
+            let mut index = 0;
+            while let Some(key) = self.entries().list.get(index).map(|entry| entry.key.share()) {
+                let place = Object::own(ffi::PyLong_FromSize_t(index))?;
+                let key = key.ok_or(Raised)?;
+                if ffi::PyDict_SetItem(table.as_ptr(), key.as_ptr(), place.as_ptr()) < 0 {
+                    return Err(Raised);
+                }
+                index += 1;
+            }
+            self.entries().table = Some(Field::new(table));
+            Ok(())
+        }
+    }
+
+    /// Whether the contract lets the map be read whole.
+    unsafe fn read_whole(&self, types: &State, own: Pointer) -> Result<(), Raised> {
+        if !self.head.rule().reads {
+            // SAFETY: a live draft.
+            return Err(unsafe { scope::violated(types, &self.head, own, ptr::null_mut(), "read") });
+        }
+        self.is_whole.set(true);
+        Ok(())
+    }
+}
+
+/// # Safety
+///
+/// The head's base is a map.
+pub(super) unsafe fn make(types: &State, head: Head) -> Result<Object, Raised> {
+    let draft = Draft {
+        head,
+        entries: UnsafeCell::default(),
+        replaced: UnsafeCell::default(),
+        is_whole: Plain::new(false),
+    };
+    // SAFETY: the module's own type.
+    unsafe { heap::make(types.map_draft.cast(), draft) }
+}
+
+/// The value under a key: a draft, a leaf, or nothing.
+///
+/// # Safety
+///
+/// A draft of ours and a live key.
+#[inline]
+unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
+    // SAFETY: the caller's; the references into the entries end before anything of the program may run.
+    unsafe {
+        let draft = content::<Draft>(own);
+        draft.head.open()?;
+        let types = scope::types(own)?;
+        let hash = map::hash_of(key)?;
+        let index = draft.touch(key, hash)?;
+        let (state, held, base) = {
+            let Some(entry) = draft.entries().list.get(index) else { return Ok(None) };
+            (entry.cell.state(), entry.cell.get(), entry.base)
+        };
+        if state & CHILD != 0 {
+            return Object::share(held).map(Some);
+        }
+        let below = draft.head.rule().key(draft.head.rule.get(), key)?;
+        if state & DELETED != 0 {
+            return Ok(None);
+        }
+        let is_fresh = state & WRITTEN != 0 || draft.head.is_fresh;
+        let value = if state & WRITTEN != 0 { held } else { base };
+        if value.is_null() {
+            if let Below::Rule(rule, _) = below
+                && rule.zone == Zone::Counter
+            {
+                // A counter that nobody has counted yet is 0.
+                let zero = Object::own(ffi::PyLong_FromLong(0))?;
+                let child = enter(types, &draft.head, own, key, &below, zero.as_ptr(), is_fresh)?;
+                if let (Some(child), Some(entry)) = (&child, draft.entries().list.get_mut(index)) {
+                    entry.cell.set_child(child.clone());
+                }
+                return Ok(child);
+            }
+            let may = matches!(below, Below::Rule(rule, _) if rule.reads) || draft.head.rule().reads;
+            if !may {
+                return Err(scope::violated(types, &draft.head, own, key, "read"));
+            }
+            if let Some(entry) = draft.entries().list.get(index) {
+                entry.cell.mark(SEEN);
+            }
+            return Ok(None);
+        }
+        let value = Object::share(value)?;
+        let child = enter(types, &draft.head, own, key, &below, value.as_ptr(), is_fresh)?;
+        let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(None) };
+        match child {
+            None => {
+                if state & WRITTEN == 0 {
+                    entry.cell.mark(READ);
+                }
+                Ok(Some(value))
+            }
+            Some(child) if entry.cell.has(CHILD) => Ok(Some(child)),
+            Some(child) => {
+                entry.cell.set_child(child.clone());
+                Ok(Some(child))
+            }
+        }
+    }
+}
+
+/// `draft[key]`.
+#[entry]
+pub(crate) unsafe extern "C" fn subscript(own: Pointer, key: Pointer) -> Pointer {
+    // SAFETY: the interpreter's arguments.
+    match unsafe { get(own, key) } {
+        Ok(Some(value)) => value.into_ptr(),
+        // SAFETY: live objects; SetObject takes its own references.
+        Ok(None) => unsafe {
+            ffi::PyErr_SetObject(ffi::PyExc_KeyError, key);
+            ptr::null_mut()
+        },
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+/// `draft.get(key, default=None)`.
+#[entry]
+pub(crate) unsafe extern "C" fn get_or(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
+    // SAFETY: a draft, and as many live arguments as `count` says.
+    unsafe {
+        if !(1..=2).contains(&count) {
+            ffi::PyErr_SetString(ffi::PyExc_TypeError, c"get takes a key and a default".as_ptr());
+            return ptr::null_mut();
+        }
+        match get(own, *arguments) {
+            Ok(Some(value)) => value.into_ptr(),
+            Ok(None) if count == 2 => {
+                ffi::Py_INCREF(*arguments.add(1));
+                *arguments.add(1)
+            }
+            Ok(None) => Object::none().into_ptr(),
+            Err(Raised) => ptr::null_mut(),
+        }
+    }
+}
+
+/// `draft[key] = value`, and `del draft[key]`.
+#[entry]
+pub(crate) unsafe extern "C" fn assign(own: Pointer, key: Pointer, value: Pointer) -> c_int {
+    // SAFETY: the interpreter's arguments; null is a deletion.
+    match unsafe { set(own, key, value) } {
+        Ok(()) => 0,
+        Err(Raised) => -1,
+    }
+}
+
+/// # Safety
+///
+/// As [`assign`].
+unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> {
+    // SAFETY: the caller's; the references into the entries end before anything of the program may run.
+    unsafe {
+        let draft = content::<Draft>(own);
+        draft.head.open()?;
+        let types = scope::types(own)?;
+        let below = draft.head.rule().key(draft.head.rule.get(), key)?;
+        let hash = map::hash_of(key)?;
+        let new = if value.is_null() {
+            check_write(types, &draft.head, own, key, &below)?;
+            None
+        } else {
+            if let Some(index) = draft.find(key, hash)?
+                && let Some(entry) = draft.entries().list.get(index)
+                && entry.cell.has(CHILD)
+                && entry.cell.get() == value
+            {
+                // `draft[key] += ...` assigns the draft that it has changed.
+                return Ok(());
+            }
+            check_write(types, &draft.head, own, key, &below)?;
+            freeze::check_key(types, key)?;
+            Some(freeze::freeze(types, value)?)
+        };
+        savepoint::save(types, own, &draft.head)?;
+        let index = draft.touch(key, hash)?;
+        let gone = {
+            let entries = draft.entries();
+            let Some(entry) = entries.list.get_mut(index) else { return Ok(()) };
+            let was_there = entry.cell.has(WRITTEN | CHILD) && !entry.cell.has(DELETED)
+                || !entry.cell.has(WRITTEN | DELETED) && !entry.base.is_null();
+            if new.is_none() && !was_there {
+                entry.cell.mark(SEEN);
+                None
+            } else {
+                if new.is_none() {
+                    // That the key was there was read.
+                    entry.cell.mark(SEEN);
+                }
+                let was_child = entry.cell.has(CHILD) && !entry.cell.has(WRITTEN);
+                Some((entry.cell.write(new), was_child))
+            }
+        };
+        let Some((old, was_child)) = gone else {
+            ffi::PyErr_SetObject(ffi::PyExc_KeyError, key);
+            return Err(Raised);
+        };
+        match old {
+            Some(old) if was_child => {
+                let key = Field::new(Object::share(key)?);
+                draft.replaced().push((key, old));
+            }
+            old => drop(old),
+        }
+        Ok(())
+    }
+}
+
+/// `key in draft`.
+#[entry]
+pub(crate) unsafe extern "C" fn contains(own: Pointer, key: Pointer) -> c_int {
+    // SAFETY: the interpreter's arguments.
+    match unsafe { has(own, key) } {
+        Ok(is_there) => is_there.into(),
+        Err(Raised) => -1,
+    }
+}
+
+/// # Safety
+///
+/// As [`contains`].
+unsafe fn has(own: Pointer, key: Pointer) -> Result<bool, Raised> {
+    // SAFETY: the caller's; the references into the entries end before anything of the program may run.
+    unsafe {
+        let draft = content::<Draft>(own);
+        draft.head.open()?;
+        let types = scope::types(own)?;
+        let below = draft.head.rule().key(draft.head.rule.get(), key)?;
+        if !matches!(below, Below::Rule(..)) {
+            return Err(scope::violated(types, &draft.head, own, key, "read"));
+        }
+        let index = draft.touch(key, map::hash_of(key)?)?;
+        let Some(entry) = draft.entries().list.get(index) else { return Ok(false) };
+        if entry.cell.has(DELETED) {
+            return Ok(false);
+        }
+        if entry.cell.has(WRITTEN) {
+            return Ok(true);
+        }
+        entry.cell.mark(SEEN);
+        Ok(!entry.base.is_null() || counts(&entry.cell))
+    }
+}
+
+/// Whether a cell without a base has a counter that was counted.
+unsafe fn counts(cell: &Cell) -> bool {
+    // SAFETY: a child without a base is a counter's draft.
+    cell.has(CHILD) && unsafe { super::counter::is_counted(cell.get()) }
+}
+
+/// `len(draft)`.
+#[entry]
+pub(crate) unsafe extern "C" fn length(own: Pointer) -> isize {
+    // SAFETY: a draft of ours.
+    match unsafe { count(own) } {
+        Ok(count) => count,
+        Err(Raised) => -1,
+    }
+}
+
+/// # Safety
+///
+/// As [`length`].
+unsafe fn count(own: Pointer) -> Result<isize, Raised> {
+    // SAFETY: the caller's; nothing of the program runs while the entries are counted.
+    unsafe {
+        let draft = content::<Draft>(own);
+        draft.head.open()?;
+        draft.read_whole(scope::types(own)?, own)?;
+        let mut count = map::len(draft.head.base.get()).cast_signed();
+        for entry in &draft.entries().list {
+            let was_there = !entry.base.is_null();
+            let is_there = !entry.cell.has(DELETED)
+                && (was_there || entry.cell.has(WRITTEN) || counts(&entry.cell));
+            count += isize::from(is_there) - isize::from(was_there);
+        }
+        Ok(count)
+    }
+}
+
+/// `iter(draft)`: over the keys that there are now.
+#[entry]
+pub(crate) unsafe extern "C" fn iter(own: Pointer) -> Pointer {
+    // SAFETY: a draft of ours.
+    unsafe {
+        match keys_of(own) {
+            Ok(keys) => ffi::PyObject_GetIter(keys.as_ptr()),
+            Err(Raised) => ptr::null_mut(),
+        }
+    }
+}
+
+/// The keys that there are now, in a new list.
+///
+/// # Safety
+///
+/// A draft of ours.
+pub(super) unsafe fn keys_of(own: Pointer) -> Result<Object, Raised> {
+    // SAFETY: the caller's; the references into the entries end before anything of the program may run. The base lives
+    // as long as the draft, which the caller has.
+    unsafe {
+        let draft = content::<Draft>(own);
+        draft.head.open()?;
+        let types = scope::types(own)?;
+        draft.read_whole(types, own)?;
+        let keys = Object::own(ffi::PyList_New(0))?;
+        let base = draft.head.base.share().ok_or(Raised)?;
+        let mut cursor = map::Cursor::new(base.as_ptr());
+        let untouched = draft.entries().list.is_empty();
+        while let Some((key, _)) = cursor.next() {
+            if !untouched
+                && let Some(index) = draft.find(key, map::hash_of(key)?)?
+                && draft.entries().list.get(index).is_some_and(|entry| entry.cell.has(DELETED))
+            {
+                continue;
+            }
+            if ffi::PyList_Append(keys.as_ptr(), key) < 0 {
+                return Err(Raised);
+            }
+        }
+        let mut index = 0;
+        while let Some(entry) = draft.entries().list.get(index) {
+            if entry.base.is_null() && (entry.cell.has(WRITTEN) || counts(&entry.cell)) {
+                let key = entry.key.share().ok_or(Raised)?;
+                if ffi::PyList_Append(keys.as_ptr(), key.as_ptr()) < 0 {
+                    return Err(Raised);
+                }
+            }
+            index += 1;
+        }
+        Ok(keys)
+    }
+}
+
+/// `repr`: the map as it is now.
+#[entry]
+pub(crate) unsafe extern "C" fn repr(own: Pointer) -> Pointer {
+    // SAFETY: a draft of ours.
+    unsafe { super::build::shown(own) }
+}
+
+#[entry]
+pub(crate) unsafe extern "C" fn traverse(own: Pointer, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: a complete object of ours, and the collector's own function, while no other thread runs.
+    unsafe {
+        let draft = content::<Draft>(own);
+        let replaced = (*draft.replaced.get()).iter().flat_map(|(key, child)| [key, child]);
+        for field in (*draft.entries.get()).fields().chain(replaced) {
+            let answer = field.visit(visit, arg);
+            if answer != 0 {
+                return answer;
+            }
+        }
+        let answer = heap::visit_fields(&draft.head.fields(), visit, arg);
+        if answer != 0 { answer } else { heap::visit_type(own, visit, arg) }
+    }
+}
+
+#[entry]
+pub(crate) unsafe extern "C" fn clear(own: Pointer) -> c_int {
+    // SAFETY: only the collector has the object; what is dropped is out of it by then.
+    unsafe {
+        let draft = content::<Draft>(own);
+        let gone = (std::mem::take(draft.entries()), std::mem::take(draft.replaced()));
+        drop((draft.head.scope.take(), draft.head.base.take(), gone));
+    }
+    0
+}

@@ -1,0 +1,273 @@
+//! `Record`: what the interpreter's side of a class of records says: its fields, and how a changed copy is made.
+//!
+//! A record is a frozen object with named fields. `ropewalk.state._kinds` makes one `Record` for each class, and keeps
+//! it on the class, so that it goes with the class.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use pyo3_ffi as ffi;
+use ropewalk_capi::entry;
+use ropewalk_capi::heap::{self, Field, content};
+use ropewalk_capi::object::{Object, Raised};
+
+use crate::node::Pointer;
+
+/// Where a field of a record lies.
+enum Place {
+    /// In a slot of the object, which many bytes behind its head.
+    Slot(usize),
+    /// Where `object.__getattribute__` finds it.
+    Attribute,
+}
+
+/// How a changed copy is made.
+enum Copy {
+    /// As `object.__new__` and `object.__setattr__` do.
+    Plain,
+    /// By a function of the program's side: `rebuild(old, changes)`.
+    Call,
+}
+
+/// The content of a `Record`.
+pub(crate) struct Record {
+    /// The address of the class, to compare: the class has this object, and not the reverse.
+    class: usize,
+    names: Vec<Field>,
+    places: Vec<Place>,
+    copy: Copy,
+    rebuild: Field,
+    /// Called with a new copy: it raises if its fields do not fit together. Null if there is nothing to check.
+    check: Field,
+}
+
+/// `T_OBJECT_EX`: a slot of `__slots__`.
+const OBJECT_EX: c_int = 16;
+
+impl Record {
+    /// Whether it describes this class.
+    #[inline]
+    pub(crate) fn is_of(&self, class: *mut ffi::PyTypeObject) -> bool {
+        self.class == class as usize
+    }
+
+    pub(crate) fn count(&self) -> usize {
+        self.names.len()
+    }
+
+    /// A field's name, borrowed.
+    pub(crate) fn name(&self, index: usize) -> Pointer {
+        self.names[index].get()
+    }
+
+    pub(crate) fn check(&self) -> Option<Object> {
+        self.check.share()
+    }
+
+    /// Which field has this name.
+    ///
+    /// # Safety
+    ///
+    /// `name` is a live `str`.
+    #[inline]
+    pub(crate) unsafe fn index(&self, name: Pointer) -> Option<usize> {
+        if let Some(found) = self.names.iter().position(|known| known.get() == name) {
+            return Some(found);
+        }
+        // Names in code are interned, so this is another name, or one that was made at run time.
+        // SAFETY: live strings; comparing them runs no code of the program.
+        self.names.iter().position(|known| unsafe { ffi::PyUnicode_Compare(known.get(), name) } == 0)
+    }
+
+    /// The value of a field.
+    ///
+    /// # Safety
+    ///
+    /// `object` is of the record's class, and frozen.
+    #[inline]
+    pub(crate) unsafe fn read(&self, object: Pointer, index: usize) -> Result<Object, Raised> {
+        // SAFETY: the class has a slot there, which no code changes; null is a slot without a value.
+        unsafe {
+            if let Place::Slot(offset) = self.places[index] {
+                let value = *object.cast::<u8>().add(offset).cast::<Pointer>();
+                if !value.is_null() {
+                    return Object::share(value);
+                }
+            }
+            match self.copy {
+                Copy::Plain => {
+                    Object::own(ffi::PyObject_GenericGetAttr(object, self.names[index].get()))
+                }
+                Copy::Call => Object::own(ffi::PyObject_GetAttr(object, self.names[index].get())),
+            }
+        }
+    }
+
+    /// A copy of a record with other values in the fields where `changes` has one.
+    ///
+    /// # Safety
+    ///
+    /// `old` is of the record's class; `changes` has live objects, and null for what stays.
+    pub(crate) unsafe fn copy(&self, old: Pointer, changes: &[Pointer]) -> Result<Object, Raised> {
+        // SAFETY: the caller's.
+        unsafe {
+            match self.copy {
+                Copy::Plain => self.copy_plain(old, changes),
+                Copy::Call => {
+                    let named = Object::own(ffi::PyDict_New())?;
+                    for (name, value) in self.names.iter().zip(changes) {
+                        if !value.is_null() && ffi::PyDict_SetItem(named.as_ptr(), name.get(), *value) < 0 {
+                            return Err(Raised);
+                        }
+                    }
+                    self.rebuild.share().ok_or(Raised)?.call(&[old, named.as_ptr()])
+                }
+            }
+        }
+    }
+
+    /// # Safety
+    ///
+    /// As [`copy`](Self::copy), of a class whose objects `object.__new__` makes.
+    unsafe fn copy_plain(&self, old: Pointer, changes: &[Pointer]) -> Result<Object, Raised> {
+        // SAFETY: a type that `object.__new__` serves has an allocator; a fresh object has empty slots, and no other
+        // code has it yet.
+        unsafe {
+            let class = ffi::Py_TYPE(old);
+            let Some(alloc) = (*class).tp_alloc else { return Err(Raised) };
+            let new = Object::own(alloc(class, 0))?;
+            for (index, place) in self.places.iter().enumerate() {
+                let value = match changes[index] {
+                    value if value.is_null() => self.read(old, index)?,
+                    value => Object::share(value)?,
+                };
+                match place {
+                    Place::Slot(offset) => {
+                        let slot = new.as_ptr().cast::<u8>().add(*offset).cast::<Pointer>();
+                        ptr::write(slot, value.into_ptr());
+                    }
+                    Place::Attribute => {
+                        let name = self.names[index].get();
+                        if ffi::PyObject_GenericSetAttr(new.as_ptr(), name, value.as_ptr()) < 0 {
+                            return Err(Raised);
+                        }
+                    }
+                }
+            }
+            Ok(new)
+        }
+    }
+}
+
+/// The offset of a field's slot, if the class has one that can be read and written directly.
+///
+/// # Safety
+///
+/// A live class and a live `str`.
+unsafe fn slot_of(class: *mut ffi::PyTypeObject, name: Pointer) -> Option<usize> {
+    // SAFETY: the caller's; the type of the object that is found is checked before it is read as such.
+    unsafe {
+        let Ok(found) = Object::own(ffi::PyObject_GetAttr(class.cast(), name)) else {
+            ffi::PyErr_Clear();
+            return None;
+        };
+        if ffi::Py_TYPE(found.as_ptr()) != &raw mut ffi::PyMemberDescr_Type {
+            return None;
+        }
+        let member = (*found.as_ptr().cast::<ffi::PyMemberDescrObject>()).d_member;
+        let offset = usize::try_from((*member).offset).ok()?;
+        ((*member).type_code == OBJECT_EX && offset > 0).then_some(offset)
+    }
+}
+
+/// `Record(class, names, rebuild, check)`: `rebuild` is `None` for classes whose objects `object.__new__` makes.
+#[entry]
+pub(crate) unsafe extern "C" fn new(
+    kind: *mut ffi::PyTypeObject,
+    arguments: Pointer,
+    named: Pointer,
+) -> Pointer {
+    // SAFETY: the interpreter's arguments: our type, a tuple, a dictionary or null.
+    match unsafe { make(kind, arguments, named) } {
+        Ok(made) => made.into_ptr(),
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+/// # Safety
+///
+/// As [`new`].
+unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer) -> Result<Object, Raised> {
+    let [mut class, mut names, mut rebuild, mut check]: [Pointer; 4] = [ptr::null_mut(); 4];
+    // SAFETY: the caller's; the parsed objects are borrowed from the tuple, and a tuple of names is checked item by
+    // item.
+    unsafe {
+        if !named.is_null() && ffi::PyDict_Size(named) != 0
+            || ffi::PyArg_ParseTuple(
+                arguments,
+                c"O!O!OO".as_ptr(),
+                &raw mut ffi::PyType_Type,
+                &raw mut class,
+                &raw mut ffi::PyTuple_Type,
+                &raw mut names,
+                &raw mut rebuild,
+                &raw mut check,
+            ) == 0
+        {
+            if ffi::PyErr_Occurred().is_null() {
+                ffi::PyErr_SetString(
+                    ffi::PyExc_TypeError,
+                    c"Record takes no argument by name".as_ptr(),
+                );
+            }
+            return Err(Raised);
+        }
+        let optional = |object: Pointer| {
+            if object == ffi::Py_None() { Ok(Field::empty()) } else { Object::share(object).map(Field::new) }
+        };
+        let plain = rebuild == ffi::Py_None();
+        let (mut fields, mut places) = (Vec::new(), Vec::new());
+        for index in 0..ffi::PyTuple_Size(names) {
+            let mut name = Object::share(ffi::PyTuple_GetItem(names, index))?.into_ptr();
+            if ffi::PyUnicode_CheckExact(name) == 0 {
+                ffi::Py_DECREF(name);
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"a field's name must be a str".as_ptr());
+                return Err(Raised);
+            }
+            ffi::PyUnicode_InternInPlace(&raw mut name);
+            let name = Object::own(name)?;
+            let place = if plain { slot_of(class.cast(), name.as_ptr()) } else { None };
+            places.push(place.map_or(Place::Attribute, Place::Slot));
+            fields.push(Field::new(name));
+        }
+        heap::make(
+            kind,
+            Record {
+                class: class as usize,
+                names: fields,
+                places,
+                copy: if plain { Copy::Plain } else { Copy::Call },
+                rebuild: optional(rebuild)?,
+                check: optional(check)?,
+            },
+        )
+    }
+}
+
+#[entry]
+pub(crate) unsafe extern "C" fn traverse(object: Pointer, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: a complete object of ours, and the collector's own function.
+    unsafe {
+        let record = content::<Record>(object);
+        let answer = heap::visit_fields(&[&record.rebuild, &record.check], visit, arg);
+        if answer != 0 { answer } else { heap::visit_type(object, visit, arg) }
+    }
+}
+
+#[entry]
+pub(crate) unsafe extern "C" fn clear(object: Pointer) -> c_int {
+    // SAFETY: only the collector has the object.
+    let record = unsafe { content::<Record>(object) };
+    drop((record.rebuild.take(), record.check.take()));
+    0
+}

@@ -1,0 +1,326 @@
+//! `Rule`: what a transaction may do at one place of the state, and at the places below.
+//!
+//! A contract compiles to a graph of rules, one for each place of the state's shape. A draft has the rule of its place,
+//! so an access costs a test of two flags and no look at a name.
+
+use std::ffi::{c_int, c_void};
+use std::ptr;
+
+use pyo3_ffi as ffi;
+use ropewalk_capi::entry;
+use ropewalk_capi::heap::{self, Field, content};
+use ropewalk_capi::object::{Object, Raised};
+
+use crate::node::Pointer;
+use crate::types::{self, State};
+use crate::kinds;
+use crate::map;
+use crate::record::Record;
+
+/// What is special about a place; the numbers of `ropewalk.state._zones.Zone`.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Zone {
+    Plain,
+    Const,
+    AppendOnly,
+    Counter,
+    Transient,
+    Array,
+}
+
+/// The content of a `Rule`.
+pub(crate) struct Rule {
+    /// All of the place may be read.
+    pub(crate) reads: bool,
+    /// All of the place may be written.
+    pub(crate) writes: bool,
+    pub(crate) zone: Zone,
+    /// The class that the fields' rules are for, or `None`. It keeps the class alive, whose address `info` compares.
+    class: Field,
+    /// The `Record` of that class, or null.
+    info: Field,
+    /// Keys of a map that have rules of their own: those of `fields`, in the same order.
+    keys: Vec<Field>,
+    /// The rules of the fields or keys, set once by `link`; null for what is not declared.
+    fields: std::cell::UnsafeCell<Vec<Field>>,
+    /// The rule of a collection's items, or null.
+    items: Field,
+}
+
+/// The rule of a place below.
+pub(crate) enum Below<'a> {
+    Rule(&'a Rule, Pointer),
+    Undeclared,
+}
+
+impl Zone {
+    fn of(number: c_int) -> Option<Self> {
+        let all = [Self::Plain, Self::Const, Self::AppendOnly, Self::Counter, Self::Transient, Self::Array];
+        usize::try_from(number).ok().and_then(|number| all.get(number).copied())
+    }
+}
+
+impl Rule {
+    /// The rule of a field of a record that lies at this place.
+    #[inline]
+    pub(crate) fn field<'a>(&'a self, own: Pointer, info: Pointer, index: usize) -> Below<'a> {
+        if self.info.get() == info {
+            // SAFETY: the vector is set once, before any draft has the rule.
+            let found = unsafe { &*self.fields.get() }.get(index);
+            if let Some(field) = found {
+                return Self::at(field.get());
+            }
+        }
+        self.blanket(own)
+    }
+
+    /// The rule of the item under a key of a map at this place.
+    ///
+    /// # Errors
+    ///
+    /// Those of a comparison of keys.
+    ///
+    /// # Safety
+    ///
+    /// Live objects.
+    #[inline]
+    pub(crate) unsafe fn key<'a>(&'a self, own: Pointer, key: Pointer) -> Result<Below<'a>, Raised> {
+        for (index, known) in self.keys.iter().enumerate() {
+            // SAFETY: the caller's; the rule, which the draft has, keeps its keys.
+            if known.get() == key || unsafe { map::same_key(known.get(), key)? } {
+                // SAFETY: the vector is set once, before any draft has the rule.
+                let found = unsafe { &*self.fields.get() }.get(index);
+                return Ok(found.map_or(Below::Undeclared, |field| Self::at(field.get())));
+            }
+        }
+        Ok(self.item(own))
+    }
+
+    /// The rule of the items of a collection at this place.
+    #[inline]
+    pub(crate) fn item<'a>(&'a self, own: Pointer) -> Below<'a> {
+        if self.items.get().is_null() { self.blanket(own) } else { Self::at(self.items.get()) }
+    }
+
+    /// The `Record` of a value's class, if this is the class that the place is declared to have.
+    ///
+    /// # Safety
+    ///
+    /// `value` is live.
+    #[inline]
+    pub(crate) unsafe fn info_of(&self, value: Pointer) -> Option<Object> {
+        let info = self.info.share()?;
+        // SAFETY: the caller's; `make` lets in a `Record` only.
+        let is_of = unsafe { content::<Record>(info.as_ptr()).is_of(ffi::Py_TYPE(value)) };
+        is_of.then_some(info)
+    }
+
+    /// The value is of another shape than the annotation says: what holds for all of the place holds below.
+    #[inline]
+    fn blanket<'a>(&'a self, own: Pointer) -> Below<'a> {
+        if self.reads || self.writes { Below::Rule(self, own) } else { Below::Undeclared }
+    }
+
+    #[inline]
+    fn at<'a>(rule: Pointer) -> Below<'a> {
+        if rule.is_null() {
+            return Below::Undeclared;
+        }
+        // SAFETY: `link` lets in objects of our type only; the graph keeps its rules alive.
+        Below::Rule(unsafe { content::<Rule>(rule) }, rule)
+    }
+}
+
+/// `Rule(reads, writes, zone, record, names)`; without a record `names` are keys of a map that have rules of their own.
+#[entry]
+pub(crate) unsafe extern "C" fn new(
+    kind: *mut ffi::PyTypeObject,
+    arguments: Pointer,
+    named: Pointer,
+) -> Pointer {
+    // SAFETY: the interpreter's arguments: our type, a tuple, a dictionary or null.
+    match unsafe { make(kind, arguments, named) } {
+        Ok(made) => made.into_ptr(),
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+/// # Safety
+///
+/// As [`new`].
+unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer) -> Result<Object, Raised> {
+    let (mut reads, mut writes, mut zone): (c_int, c_int, c_int) = (0, 0, 0);
+    let (mut class, mut names): (Pointer, Pointer) = (ptr::null_mut(), ptr::null_mut());
+    // SAFETY: the caller's; the parsed objects are borrowed from the tuple.
+    unsafe {
+        let parameters = [
+            c"reads".as_ptr(),
+            c"writes".as_ptr(),
+            c"zone".as_ptr(),
+            c"record".as_ptr(),
+            c"names".as_ptr(),
+            ptr::null(),
+        ];
+        let parsed = ffi::PyArg_ParseTupleAndKeywords(
+            arguments,
+            named,
+            c"ppiOO!".as_ptr(),
+            parameters.as_ptr().cast_mut().cast(),
+            &raw mut reads,
+            &raw mut writes,
+            &raw mut zone,
+            &raw mut class,
+            &raw mut ffi::PyTuple_Type,
+            &raw mut names,
+        );
+        if parsed == 0 {
+            return Err(Raised);
+        }
+        let Some(zone) = Zone::of(zone) else {
+            ffi::PyErr_SetString(ffi::PyExc_ValueError, c"there is no such zone".as_ptr());
+            return Err(Raised);
+        };
+        let info = if class == ffi::Py_None() {
+            Field::empty()
+        } else {
+            Field::new(info_for(types::of(kind)?, class, names)?)
+        };
+        let mut keys = Vec::new();
+        if class == ffi::Py_None() {
+            for index in 0..ffi::PyTuple_Size(names) {
+                keys.push(Field::new(Object::share(ffi::PyTuple_GetItem(names, index))?));
+            }
+        }
+        heap::make(
+            kind,
+            Rule {
+                reads: reads != 0,
+                writes: writes != 0,
+                zone,
+                class: Field::new(Object::share(class)?),
+                info,
+                keys,
+                fields: std::cell::UnsafeCell::new(Vec::new()),
+                items: Field::empty(),
+            },
+        )
+    }
+}
+
+/// The `Record` of a class, whose fields have these names in this order.
+///
+/// # Safety
+///
+/// Live objects; `names` is a tuple.
+unsafe fn info_for(types: &State, class: Pointer, names: Pointer) -> Result<Object, Raised> {
+    // SAFETY: the caller's; a `Record` has our content.
+    unsafe {
+        let wrong = || {
+            ffi::PyErr_SetString(
+                ffi::PyExc_TypeError,
+                c"record must be a class of records, and names those of its fields".as_ptr(),
+            );
+            Raised
+        };
+        if ffi::PyType_Check(class) == 0 {
+            return Err(wrong());
+        }
+        let kinds::Kind::Record(info) = kinds::of_class(types, class.cast())? else { return Err(wrong()) };
+        let record = content::<Record>(info.as_ptr());
+        if record.count().cast_signed() != ffi::PyTuple_Size(names) {
+            return Err(wrong());
+        }
+        for index in 0..record.count() {
+            let name = ffi::PyTuple_GetItem(names, index.cast_signed());
+            if ffi::PyUnicode_CheckExact(name) == 0 || record.index(name) != Some(index) {
+                return Err(wrong());
+            }
+        }
+        Ok(info)
+    }
+}
+
+/// `rule.link(fields, items)`: the rules below, each a rule or `None`; called once, before the rule is used.
+#[entry]
+pub(crate) unsafe extern "C" fn link(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
+    // SAFETY: a rule, and as many live arguments as `count` says.
+    match unsafe { linked(own, arguments, count) } {
+        Ok(()) => Object::none().into_ptr(),
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+/// # Safety
+///
+/// As [`link`].
+unsafe fn linked(own: Pointer, arguments: *mut Pointer, count: isize) -> Result<(), Raised> {
+    // SAFETY: the caller's; types are checked before objects are read as such.
+    unsafe {
+        let kind = ffi::Py_TYPE(own);
+        let wrong = || {
+            ffi::PyErr_SetString(
+                ffi::PyExc_TypeError,
+                c"link takes a tuple of rules and None, or None, and a rule or None; and a rule is linked once".as_ptr(),
+            );
+            Err(Raised)
+        };
+        let rule = content::<Rule>(own);
+        let fields = rule.fields.get();
+        if count != 2 || !(*fields).is_empty() || !rule.items.get().is_null() {
+            return wrong();
+        }
+        let (given, items) = (*arguments, *arguments.add(1));
+        let below = |object: Pointer| {
+            if object == ffi::Py_None() {
+                Ok(Field::empty())
+            } else if ffi::Py_TYPE(object) == kind {
+                Object::share(object).map(Field::new)
+            } else {
+                Err(Raised)
+            }
+        };
+        let mut linked = Vec::new();
+        if given != ffi::Py_None() {
+            if ffi::PyTuple_CheckExact(given) == 0 {
+                return wrong();
+            }
+            for index in 0..ffi::PyTuple_Size(given) {
+                let Ok(field) = below(ffi::PyTuple_GetItem(given, index)) else { return wrong() };
+                linked.push(field);
+            }
+        }
+        let Ok(items) = below(items) else { return wrong() };
+        if let Some(items) = items.take() {
+            rule.items.set(items);
+        }
+        *fields = linked;
+        Ok(())
+    }
+}
+
+#[entry]
+pub(crate) unsafe extern "C" fn traverse(object: Pointer, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
+    // SAFETY: a complete object of ours, and the collector's own function.
+    unsafe {
+        let rule = content::<Rule>(object);
+        for field in rule.keys.iter().chain(&*rule.fields.get()) {
+            let answer = field.visit(visit, arg);
+            if answer != 0 {
+                return answer;
+            }
+        }
+        let answer = heap::visit_fields(&[&rule.class, &rule.info, &rule.items], visit, arg);
+        if answer != 0 { answer } else { heap::visit_type(object, visit, arg) }
+    }
+}
+
+#[entry]
+pub(crate) unsafe extern "C" fn clear(object: Pointer) -> c_int {
+    // SAFETY: only the collector has the object; its fields are empty before their old content is dropped.
+    unsafe {
+        let rule = content::<Rule>(object);
+        let fields = std::mem::take(&mut *rule.fields.get());
+        drop((fields, rule.items.take(), rule.info.take()));
+    }
+    0
+}

@@ -1,0 +1,448 @@
+//! The types of drafts, transactions and stores with their methods, and the functions that the package sets up with.
+
+use std::ffi::{CStr, c_int, c_void};
+use std::ptr;
+
+use pyo3_ffi as ffi;
+use ropewalk_capi::entry;
+use ropewalk_capi::heap::{Type, dealloc, fast_method, getter, make_type, method};
+use ropewalk_capi::module;
+use ropewalk_capi::object::{Object, Raised};
+
+use crate::draft::{counter, map, record as record_draft, vector};
+use crate::node::Pointer;
+use crate::record::{self, Record};
+use crate::rule::{self, Rule};
+use crate::store::{self, Store};
+use crate::draft::scope::Scope;
+use crate::transaction;
+use crate::types::{self, State};
+
+const GC: std::ffi::c_ulong = ffi::Py_TPFLAGS_HAVE_GC;
+/// Only the module makes objects of the type.
+const MADE_HERE: std::ffi::c_ulong = ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION;
+
+/// Makes the types and adds them to the module.
+pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
+    state.record = record_type(module)?.into_ptr();
+    state.rule = rule_type(module)?.into_ptr();
+    state.record_draft = record_draft_type(module)?.into_ptr();
+    state.map_draft = map_draft_type(module)?.into_ptr();
+    state.vector_draft = vector_draft_type(module)?.into_ptr();
+    state.counter_draft = counter_draft_type(module)?.into_ptr();
+    state.transaction = transaction_type(module)?.into_ptr();
+    state.store = store_type(module)?.into_ptr();
+    // SAFETY: the thread is attached; live types, and a fresh module of ours.
+    unsafe {
+        state.leaves = Object::own(ffi::PyDict_New())?.into_ptr();
+        state.record_name =
+            Object::own(ffi::PyUnicode_InternFromString(c"__ropewalk_record__".as_ptr()))?.into_ptr();
+        module::add(module, c"Record", state.record)?;
+        module::add(module, c"Rule", state.rule)?;
+        module::add(module, c"RecordDraft", state.record_draft)?;
+        module::add(module, c"MapDraft", state.map_draft)?;
+        module::add(module, c"VectorDraft", state.vector_draft)?;
+        module::add(module, c"CounterDraft", state.counter_draft)?;
+        module::add(module, c"Transaction", state.transaction)?;
+        module::add(module, c"StoreBase", state.store)
+    }
+}
+
+/// The functions of the module that are here.
+pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
+    vec![
+        fast_method(c"set_hooks", set_hooks, c"Sets what asks the package about classes, and what makes its errors."),
+        method(c"add_leaf", add_leaf, ffi::METH_O, c"Says that objects of a class never change and have no parts."),
+        method(c"freeze", freeze, ffi::METH_O, c"The value to store for a value: one that nobody can change."),
+    ]
+}
+
+/// `set_hooks(kind_of, violated)`
+#[entry]
+unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
+    // SAFETY: our module, and as many live arguments as `count` says.
+    unsafe {
+        let done = (|| {
+            let Some(state) = types::MODULE.state(module).filter(|_| count == 2) else {
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"set_hooks takes two functions".as_ptr());
+                return Err(Raised);
+            };
+            let hooks = [Object::share(*arguments)?, Object::share(*arguments.add(1))?];
+            let [kind_of, violated] = hooks.map(Object::into_ptr);
+            let old = [
+                std::mem::replace(&mut state.kind_of, kind_of),
+                std::mem::replace(&mut state.violated, violated),
+            ];
+            for old in old {
+                drop(Object::own(old));
+            }
+            Ok(Object::none())
+        })();
+        done.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
+/// `add_leaf(class)`
+#[entry]
+unsafe extern "C" fn add_leaf(module: Pointer, class: Pointer) -> Pointer {
+    // SAFETY: our module, and a live argument.
+    unsafe {
+        match types::of_module(module) {
+            Ok(state) if ffi::PyDict_SetItem(state.leaves, class, ffi::Py_None()) == 0 => {
+                Object::none().into_ptr()
+            }
+            _ => ptr::null_mut(),
+        }
+    }
+}
+
+/// `freeze(value)`
+#[entry]
+unsafe extern "C" fn freeze(module: Pointer, value: Pointer) -> Pointer {
+    // SAFETY: our module, and a live argument.
+    unsafe {
+        let made = types::of_module(module).and_then(|state| crate::draft::freeze::freeze(state, value));
+        made.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
+fn record_type(module: &Object) -> Result<Object, Raised> {
+    make_type::<Record>(
+        module,
+        Type {
+            name: c"ropewalk._state.Record",
+            doc: c"Record(class, names, rebuild, check)\n--\n\nWhat is known of a class of records.",
+            flags: GC,
+            methods: vec![],
+            getters: vec![],
+            slots: &[
+                (ffi::Py_tp_new, record::new as *mut c_void),
+                (ffi::Py_tp_dealloc, dealloc::<Record> as *mut c_void),
+                (ffi::Py_tp_traverse, record::traverse as *mut c_void),
+                (ffi::Py_tp_clear, record::clear as *mut c_void),
+            ],
+        },
+    )
+}
+
+fn rule_type(module: &Object) -> Result<Object, Raised> {
+    make_type::<Rule>(
+        module,
+        Type {
+            name: c"ropewalk._state.Rule",
+            doc: c"Rule(reads, writes, zone, record, names)\n--\n\nWhat a transaction may do at one place.",
+            flags: GC,
+            methods: vec![fast_method(
+                c"link",
+                rule::link,
+                c"link($self, fields, items, /)\n--\n\nSets the rules of the places below, once.",
+            )],
+            getters: vec![],
+            slots: &[
+                (ffi::Py_tp_new, rule::new as *mut c_void),
+                (ffi::Py_tp_dealloc, dealloc::<Rule> as *mut c_void),
+                (ffi::Py_tp_traverse, rule::traverse as *mut c_void),
+                (ffi::Py_tp_clear, rule::clear as *mut c_void),
+            ],
+        },
+    )
+}
+
+const ON_COMMIT: &CStr = c"on_commit($self, function, /, *args)\n--\n\n\
+Calls the function with the arguments after the commit, in the order of versions.";
+
+fn record_draft_type(module: &Object) -> Result<Object, Raised> {
+    make_type::<record_draft::Draft>(
+        module,
+        Type {
+            name: c"ropewalk._state.RecordDraft",
+            doc: c"A record as a transaction sees and changes it.",
+            flags: GC | MADE_HERE,
+            methods: vec![fast_method(c"on_commit", transaction::on_commit, ON_COMMIT)],
+            getters: vec![],
+            slots: &[
+                (ffi::Py_tp_getattro, record_draft::getattro as *mut c_void),
+                (ffi::Py_tp_setattro, record_draft::setattro as *mut c_void),
+                (ffi::Py_tp_richcompare, compare as *mut c_void),
+                (ffi::Py_tp_hash, ffi::PyObject_HashNotImplemented as *mut c_void),
+                (ffi::Py_tp_repr, record_draft::repr as *mut c_void),
+                (ffi::Py_tp_dealloc, dealloc::<record_draft::Draft> as *mut c_void),
+                (ffi::Py_tp_traverse, record_draft::traverse as *mut c_void),
+                (ffi::Py_tp_clear, record_draft::clear as *mut c_void),
+            ],
+        },
+    )
+}
+
+fn map_draft_type(module: &Object) -> Result<Object, Raised> {
+    make_type::<map::Draft>(
+        module,
+        Type {
+            name: c"ropewalk._state.MapDraft",
+            doc: c"A map as a transaction sees and changes it.",
+            flags: GC | MADE_HERE,
+            methods: vec![
+                fast_method(
+                    c"get",
+                    map::get_or,
+                    c"get($self, key, default=None, /)\n--\n\nThe value under a key, or the default.",
+                ),
+                fast_method(c"on_commit", transaction::on_commit, ON_COMMIT),
+            ],
+            getters: vec![],
+            slots: &[
+                (ffi::Py_mp_subscript, map::subscript as *mut c_void),
+                (ffi::Py_mp_ass_subscript, map::assign as *mut c_void),
+                (ffi::Py_mp_length, map::length as *mut c_void),
+                (ffi::Py_sq_contains, map::contains as *mut c_void),
+                (ffi::Py_tp_iter, map::iter as *mut c_void),
+                (ffi::Py_tp_richcompare, compare as *mut c_void),
+                (ffi::Py_tp_hash, ffi::PyObject_HashNotImplemented as *mut c_void),
+                (ffi::Py_tp_repr, map::repr as *mut c_void),
+                (ffi::Py_tp_dealloc, dealloc::<map::Draft> as *mut c_void),
+                (ffi::Py_tp_traverse, map::traverse as *mut c_void),
+                (ffi::Py_tp_clear, map::clear as *mut c_void),
+            ],
+        },
+    )
+}
+
+fn vector_draft_type(module: &Object) -> Result<Object, Raised> {
+    make_type::<vector::Draft>(
+        module,
+        Type {
+            name: c"ropewalk._state.VectorDraft",
+            doc: c"A vector as a transaction sees and changes it.",
+            flags: GC | MADE_HERE,
+            methods: vec![
+                method(
+                    c"append",
+                    vector::append,
+                    ffi::METH_O,
+                    c"append($self, value, /)\n--\n\nPuts a value behind the last item; that reads nothing.",
+                ),
+                method(
+                    c"extend",
+                    vector::extend,
+                    ffi::METH_O,
+                    c"extend($self, values, /)\n--\n\nPuts values behind the last item; that reads nothing.",
+                ),
+                fast_method(
+                    c"pop",
+                    vector::pop,
+                    c"pop($self, index=-1, /)\n--\n\nTakes an item out and gives it.",
+                ),
+                fast_method(
+                    c"insert",
+                    vector::insert,
+                    c"insert($self, index, value, /)\n--\n\nPuts a value before an item.",
+                ),
+            ],
+            getters: vec![],
+            slots: &[
+                (ffi::Py_mp_subscript, vector::subscript as *mut c_void),
+                (ffi::Py_mp_ass_subscript, vector::assign as *mut c_void),
+                (ffi::Py_mp_length, vector::length as *mut c_void),
+                (ffi::Py_sq_length, vector::length as *mut c_void),
+                (ffi::Py_sq_item, vector::item as *mut c_void),
+                (ffi::Py_sq_inplace_concat, vector::extend_in_place as *mut c_void),
+                (ffi::Py_tp_richcompare, compare as *mut c_void),
+                (ffi::Py_tp_hash, ffi::PyObject_HashNotImplemented as *mut c_void),
+                (ffi::Py_tp_repr, vector::repr as *mut c_void),
+                (ffi::Py_tp_dealloc, dealloc::<vector::Draft> as *mut c_void),
+                (ffi::Py_tp_traverse, vector::traverse as *mut c_void),
+                (ffi::Py_tp_clear, vector::clear as *mut c_void),
+            ],
+        },
+    )
+}
+
+fn counter_draft_type(module: &Object) -> Result<Object, Raised> {
+    make_type::<counter::Draft>(
+        module,
+        Type {
+            name: c"ropewalk._state.CounterDraft",
+            doc: c"A counter as a transaction sees and changes it: `+=` and `-=` read nothing.",
+            flags: GC | MADE_HERE,
+            methods: vec![method(
+                c"add",
+                counter::add_method,
+                ffi::METH_O,
+                c"add($self, number, /)\n--\n\nAdds to the counter; that reads nothing.",
+            )],
+            getters: vec![getter(c"value", counter::value, c"The number as it is now; that reads it.")],
+            slots: &[
+                (ffi::Py_nb_inplace_add, counter::add_in_place as *mut c_void),
+                (ffi::Py_nb_inplace_subtract, counter::subtract_in_place as *mut c_void),
+                (ffi::Py_nb_int, counter::number as *mut c_void),
+                (ffi::Py_nb_index, counter::number as *mut c_void),
+                (ffi::Py_tp_richcompare, counter::compare as *mut c_void),
+                (ffi::Py_tp_hash, ffi::PyObject_HashNotImplemented as *mut c_void),
+                (ffi::Py_tp_repr, counter::repr as *mut c_void),
+                (ffi::Py_tp_dealloc, dealloc::<counter::Draft> as *mut c_void),
+                (ffi::Py_tp_traverse, counter::traverse as *mut c_void),
+                (ffi::Py_tp_clear, counter::clear as *mut c_void),
+            ],
+        },
+    )
+}
+
+fn transaction_type(module: &Object) -> Result<Object, Raised> {
+    make_type::<Scope>(
+        module,
+        Type {
+            name: c"ropewalk._state.Transaction",
+            doc: c"One attempt at a change of the state.",
+            flags: GC | MADE_HERE,
+            methods: vec![
+                method(
+                    c"savepoint",
+                    transaction::savepoint,
+                    ffi::METH_NOARGS,
+                    c"savepoint($self, /)\n--\n\nWhere `rollback` goes back to.",
+                ),
+                method(
+                    c"rollback",
+                    transaction::rollback,
+                    ffi::METH_O,
+                    c"rollback($self, savepoint, /)\n--\n\nUndoes what was done since a savepoint.",
+                ),
+                method(
+                    c"value",
+                    transaction::value,
+                    ffi::METH_O,
+                    c"value($self, draft, /)\n--\n\nThe value that a draft's place has now; all of it counts as read.",
+                ),
+                method(
+                    c"footprint",
+                    transaction::footprint,
+                    ffi::METH_NOARGS,
+                    c"footprint($self, /)\n--\n\nWhat was read and written so far, as a list of (path, access).",
+                ),
+                method(
+                    c"abort",
+                    transaction::abort,
+                    ffi::METH_NOARGS,
+                    c"abort($self, /)\n--\n\nGives the changes up.",
+                ),
+                fast_method(c"on_commit", transaction::on_commit, ON_COMMIT),
+            ],
+            getters: vec![
+                getter(c"root", transaction::root, c"The draft of the whole state."),
+                getter(c"version", transaction::version, c"The version that it began with."),
+                getter(c"base", transaction::base, c"The state that it began with."),
+                getter(c"label", transaction::label, c"What it was begun with as its label."),
+                getter(c"conflict", transaction::conflict, c"The path of the last conflict, or None."),
+                getter(c"effects", transaction::effects, c"What runs after the commit, or None."),
+                getter(c"is_open", transaction::is_open, c"Whether its drafts may be used."),
+            ],
+            slots: &[
+                (ffi::Py_tp_dealloc, dealloc::<Scope> as *mut c_void),
+                (ffi::Py_tp_traverse, transaction::traverse as *mut c_void),
+                (ffi::Py_tp_clear, transaction::clear as *mut c_void),
+            ],
+        },
+    )
+}
+
+fn store_type(module: &Object) -> Result<Object, Raised> {
+    make_type::<Store>(
+        module,
+        Type {
+            name: c"ropewalk._state.StoreBase",
+            doc: c"The compiled base of Store.",
+            flags: GC | ffi::Py_TPFLAGS_BASETYPE,
+            methods: vec![
+                method(
+                    c"snapshot",
+                    store::snapshot,
+                    ffi::METH_NOARGS,
+                    c"snapshot($self, /)\n--\n\nThe state as it is now; it never changes.",
+                ),
+                fast_method(c"_begin", store::begin, c"_begin($self, rule, label, /)\n--\n\nBegins a transaction."),
+                fast_method(
+                    c"_commit",
+                    store::commit,
+                    c"_commit($self, transaction, slots, claim, /)\n--\n\nCommits a transaction.",
+                ),
+                fast_method(
+                    c"_wait",
+                    store::wait,
+                    c"_wait($self, version, epoch, /)\n--\n\nWaits until a commit is durable.",
+                ),
+                fast_method(
+                    c"_replace",
+                    store::replace,
+                    c"_replace($self, base, root, label, record, stands_for, /)\n--\n\nCommits a state made elsewhere.",
+                ),
+                method(
+                    c"_claim",
+                    store::claim,
+                    ffi::METH_O,
+                    c"_claim($self, slots, /)\n--\n\nClaims parts of the state.",
+                ),
+                method(
+                    c"_release",
+                    store::release,
+                    ffi::METH_O,
+                    c"_release($self, claim, /)\n--\n\nEnds a claim.",
+                ),
+                method(
+                    c"_versions",
+                    store::versions,
+                    ffi::METH_O,
+                    c"_versions($self, first, /)\n--\n\nThe versions that are kept, from a number on.",
+                ),
+                method(
+                    c"_durable",
+                    store::durable,
+                    ffi::METH_NOARGS,
+                    c"_durable($self, /)\n--\n\nThe newest durable version.",
+                ),
+                method(
+                    c"_take_effects",
+                    store::take_effects,
+                    ffi::METH_NOARGS,
+                    c"_take_effects($self, /)\n--\n\nThe effects of the oldest durable commit that has some.",
+                ),
+                method(
+                    c"_close",
+                    store::close,
+                    ffi::METH_NOARGS,
+                    c"_close($self, /)\n--\n\nNo transaction begins or commits from here on.",
+                ),
+            ],
+            getters: vec![
+                getter(c"version", store::version, c"The number of the newest version."),
+                getter(c"closed", store::is_closed, c"Whether it was closed."),
+            ],
+            slots: &[
+                (ffi::Py_tp_new, store::new as *mut c_void),
+                (ffi::Py_tp_dealloc, dealloc::<Store> as *mut c_void),
+                (ffi::Py_tp_traverse, store::traverse as *mut c_void),
+                (ffi::Py_tp_clear, store::clear as *mut c_void),
+            ],
+        },
+    )
+}
+
+/// `==` of drafts: of the values that they have now.
+#[entry]
+unsafe extern "C" fn compare(own: Pointer, other: Pointer, operator: c_int) -> Pointer {
+    // SAFETY: the interpreter's arguments.
+    unsafe {
+        let compared = (|| {
+            let state = types::of(ffi::Py_TYPE(own))?;
+            if ptr::eq(own, other) {
+                return Object::own(ffi::PyBool_FromLong((operator == ffi::Py_EQ).into()));
+            }
+            let value = crate::draft::freeze::freeze(state, own)?;
+            let other = match state.is_draft(other) {
+                true => crate::draft::freeze::freeze(state, other)?,
+                false => Object::share(other)?,
+            };
+            Object::own(ffi::PyObject_RichCompare(value.as_ptr(), other.as_ptr(), operator))
+        })();
+        compared.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
