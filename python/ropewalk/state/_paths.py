@@ -211,6 +211,15 @@ def shape_below(shape: Shape, step: Step, path: object = "the state") -> Shape:
     return shape.items
 
 
+def shapes_below(shape: Shape, steps: tuple[Step, ...]) -> list[Shape]:
+    """Returns the shape of the place behind each step."""
+    found: list[Shape] = []
+    for step in steps:
+        shape = shape_below(shape, step)
+        found.append(shape)
+    return found
+
+
 def _check_key(shape: Shape, value: Any, path: object) -> Shape | None:
     try:
         hash(value)

@@ -96,7 +96,7 @@ class _Declared:
             frozenset(path[1:] for path in self.write_paths if _leads(path[0], step)),
         )
 
-    def keys(self) -> tuple[str, ...]:
+    def named(self) -> tuple[str, ...]:
         """Returns the keys of a dict-shaped state that the paths name next."""
         first = {path[0] for path in (*self.read_paths, *self.write_paths)}
         return tuple(sorted(step.value for step in first if isinstance(step, Key)))
@@ -139,7 +139,7 @@ def compile_rule(shape: Shape, contract: Contract | None, make: Any = Rule, link
         parts = [*zip(names, shape.fields, strict=True)]
         if shape.of_policy:
             # What the contract names has a rule of its own, though the policy has no row for it.
-            parts += [(key, cast("Shape", shape.items)) for key in declared.keys() if key not in names]
+            parts += [(key, cast("Shape", shape.items)) for key in declared.named() if key not in names]
             names = tuple(name for name, _ in parts)
         one = make(declared.reads, declared.writes, int(declared.zone), shape.record, names)
         made[id(shape), declared] = one
