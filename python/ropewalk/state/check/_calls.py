@@ -7,7 +7,7 @@ import builtins
 import inspect
 import types
 from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 from ropewalk.state._paths import EACH, Path, steps_of
 from ropewalk.state._shape import Kind
@@ -209,7 +209,7 @@ class Calls(Expressions):
         if name == "merge" and node.args:
             paths = [one.value for one in arguments[0] if isinstance(one, Known)]
             self._use(union(arguments[1:]), node)
-            known = [cast("Path[Any]", path) for path in paths if isinstance(path, Path)]
+            known: list[Path[Any]] = [path for path in paths if isinstance(path, Path)]
             for path in known:
                 self._touch(self._place_of(path), "write", node)
             if not known:

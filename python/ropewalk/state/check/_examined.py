@@ -198,9 +198,7 @@ def _allows(rule: Rule | None, touch: Touch) -> bool:
         if rule is None:
             return False
         rule = rule.below(step)
-    return rule is not None and (
-        rule.reads if touch.access == "read" else rule.writes or _is_reported(rule, touch)
-    )
+    return rule is not None and (rule.reads if touch.access == "read" else rule.writes)
 
 
 def _wrong(touch: Touch, above: Zone, zone: Zone) -> str:
@@ -277,6 +275,6 @@ def _name_of_paths(function: FunctionType, root: Any) -> str:
     """Returns the name of the state's path in the module of a task."""
     for name, value in function.__globals__.items():
         path: Any = value
-        if isinstance(path, Path) and not steps_of(cast("Path[Any]", path)) and path.__root__ is root:
+        if isinstance(path, Path) and not steps_of(path) and path.__root__ is root:
             return name
     return "P"

@@ -315,9 +315,10 @@ def attribute_of(value: Any, name: str) -> Values:
         if isinstance(found, staticmethod):
             found = found.__func__
         return NONE if found is None else frozenset((Known(found),))
-    if isinstance(value, Path):
+    path: Any = value
+    if isinstance(path, Path):
         try:
-            return frozenset((Known(getattr(cast("Path[Any]", value), name)),))
+            return frozenset((Known(getattr(path, name)),))
         except AttributeError:
             return NONE
     return NONE
