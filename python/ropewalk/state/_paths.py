@@ -240,6 +240,13 @@ def _check_key(shape: Shape, value: Any, path: object) -> Shape | None:
     return None
 
 
+def as_path(value: Any) -> Path[Any] | None:
+    """Returns a value that is a path, and `None` for any other."""
+    # Checkers would narrow `value` itself to a path of an unknown class.
+    found: Any = value
+    return found if type(value) is Path else None
+
+
 # --- what a path says -------------------------------------------------------------------------------------------------
 
 

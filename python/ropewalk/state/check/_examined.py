@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias, cast, get_args, get_origin
 
 from ropewalk._errors import RopewalkError, StateError
 from ropewalk.state._contract import Contract, describe, plain_steps, zone_below
-from ropewalk.state._paths import Key, Path, Step, path_from, shapes_below, steps_of, text_of
+from ropewalk.state._paths import Key, Path, Step, as_path, path_from, shapes_below, steps_of, text_of
 from ropewalk.state._policy import policy_shape
 from ropewalk.state._rule import Rule, compile_rule
 from ropewalk.state._shape import Shape, name_of, shape_of
@@ -49,8 +49,10 @@ class Examined:
     #: The places that the source reads and writes.
     reads: tuple[str, ...]
     writes: tuple[str, ...]
-    #: The decorator that declares just these.
+    #: The decorator that declares just these; empty if the source could not be read.
     suggestion: str
+    #: Whether the task has a contract.
+    has_contract: bool
 
 
 def infer(task: Task[..., Any]) -> str:
@@ -133,6 +135,7 @@ class _Report:
             tuple(sorted(map(str, reads))),
             tuple(sorted(map(str, writes))),
             suggestion,
+            self._task.contract is not None,
         )
 
     def zones(self, shape: Shape, touches: Iterable[Touch]) -> list[Touch]:
@@ -274,7 +277,7 @@ def _shape_for(task: Task[..., Any], root: Any) -> Shape | None:
 def _name_of_paths(function: FunctionType, root: Any) -> str:
     """Returns the name of the state's path in the module of a task."""
     for name, value in function.__globals__.items():
-        path: Any = value
-        if isinstance(path, Path) and not steps_of(path) and path.__root__ is root:
+        path = as_path(value)
+        if path is not None and not steps_of(path) and path.__root__ is root:
             return name
     return "P"

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, cast
 
 from ropewalk._errors import NoSuchPath
-from ropewalk.state._paths import EACH, Key, Path, Step, shape_below
+from ropewalk.state._paths import EACH, Key, Path, Step, as_path, shape_below
 from ropewalk.state._shape import Kind, Shape, no_such_field
 from ropewalk.state.check import _methods
 from ropewalk.state.check._definitions import definition_of
@@ -315,8 +315,8 @@ def attribute_of(value: Any, name: str) -> Values:
         if isinstance(found, staticmethod):
             found = found.__func__
         return NONE if found is None else frozenset((Known(found),))
-    path: Any = value
-    if isinstance(path, Path):
+    path = as_path(value)
+    if path is not None:
         try:
             return frozenset((Known(getattr(path, name)),))
         except AttributeError:
