@@ -14,13 +14,14 @@ Run Python functions on every core, and lose no result.
 usage: ropewalk map FILE.py:FUNCTION [INPUT ...] [options]
        ropewalk doctor [--json]
        ropewalk check FILE.toml
+       ropewalk check MODULE_OR_FILE.py ... [--json]
        ropewalk flows ACTION FILE [ID]
        ropewalk --version
 
 commands
   map      run a function on many inputs, with progress, results as JSON lines, and --resume
   doctor   report what this machine offers, what the pool would choose, and what needs attention
-  check    try the configuration of a ropewalk.Runtime, and start nothing
+  check    try the configuration of a ropewalk.Runtime, or compare the contracts of tasks with their code
   flows    show the runs of flows in a journal, retry, cancel and fork them
 
 `ropewalk COMMAND --help` describes a command."""
@@ -82,10 +83,10 @@ def _dispatch(given: list[str]) -> int:
     if command == "check":
         from ropewalk.cli._flags import parse_check
 
-        path = parse_check(rest)
+        checked = parse_check(rest)
         from ropewalk.cli._check import run_check
 
-        return run_check(path)
+        return run_check(checked)
     if command == "flows":
         from ropewalk.cli._flags import parse_flows
 

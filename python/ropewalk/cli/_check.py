@@ -1,20 +1,41 @@
-"""`ropewalk check`: tries the configuration of a runtime, and starts nothing."""
+"""`ropewalk check`: tries the configuration of a runtime, and compares the contracts of tasks with their code."""
 
 from __future__ import annotations
 
+import json
 import os
 import sys
+from collections.abc import Iterator
+from types import ModuleType
+from typing import TYPE_CHECKING, Any
 
 import ropewalk
 from ropewalk.cli._errors import SOME_FAILED, SUCCESS, CommandError
+from ropewalk.cli._target import load_module
+
+if TYPE_CHECKING:
+    from ropewalk.cli._flags import CheckOptions
+    from ropewalk.state import Task
+    from ropewalk.state.check import Examined
 
 
-def run_check(path: str) -> int:
-    """Prints the pools and routes of a file; returns 0, or 1 if the file is wrong, and says why.
+def run_check(options: CheckOptions) -> int:
+    """Checks each file and module; returns 0, or 1 if something is wrong, and says what.
 
     Raises:
-        CommandError: the file cannot be read.
+        CommandError: a file cannot be read, or fails when it is imported.
     """
+    configurations = [target for target in options.targets if target.endswith(".toml")]
+    modules = [target for target in options.targets if target not in configurations]
+    status = SUCCESS
+    for path in configurations:
+        status = max(status, _check_configuration(path))
+    if modules:
+        status = max(status, _check_tasks(modules, options.json))
+    return status
+
+
+def _check_configuration(path: str) -> int:
     # As `python -m` does, so that the functions that the file names can be imported.
     sys.path.insert(0, os.getcwd())
     try:
@@ -30,3 +51,66 @@ def run_check(path: str) -> int:
     for function, name in config.routes.items():
         print(f"route {function}: {name}")
     return SUCCESS
+
+
+def _check_tasks(targets: list[str], as_json: bool) -> int:
+    from ropewalk.state.check import examine
+
+    found: list[Examined] = []
+    empty: list[str] = []
+    for target in targets:
+        tasks = list(_tasks_of(load_module(target)))
+        if not tasks:
+            empty.append(target)
+        found += [examine(task) for task in tasks]
+    counts = {level: sum(one.level == level for of in found for one in of.findings) for level in _LEVELS}
+    if as_json:
+        numbers = {f"{level}s": count for level, count in counts.items()}
+        print(json.dumps({"tasks": [asdict(one) for one in found], **numbers}))
+    else:
+        for one in found:
+            _print(one)
+        for target in empty:
+            print(f"{target}: no task is defined here")
+        print(", ".join(_counted(name, number) for name, number in {"task": len(found), **counts}.items()))
+    return SOME_FAILED if counts["error"] else SUCCESS
+
+
+_LEVELS = ("error", "warning", "note")
+
+
+def _tasks_of(module: ModuleType) -> Iterator[Task[..., Any]]:
+    """Returns the tasks that a module defines, in the order of their lines; each once, whatever names it has."""
+    values: list[Any] = list(vars(module).values())
+    values += [inner for value in values if isinstance(value, type) for inner in list(vars(value).values())]
+    tasks: dict[int, Task[..., Any]] = {}
+    for value in values:
+        if _is_task(value) and value.__module__ == module.__name__:
+            tasks[id(value)] = value
+    yield from sorted(tasks.values(), key=lambda task: task.__wrapped__.__code__.co_firstlineno)
+
+
+def _is_task(value: Any) -> bool:
+    from ropewalk.state import Task
+
+    return isinstance(value, Task)
+
+
+def _print(examined: Examined) -> None:
+    for one in examined.findings:
+        print(f"{_shown(one.file)}:{one.line}:{one.column}: {one.level}: {one.task}: {one.message}")
+    wrong = any(one.level != "note" for one in examined.findings)
+    if examined.suggestion and (wrong or not examined.has_contract):
+        print(
+            f"{_shown(examined.file)}:{examined.line}: {examined.task}: its code needs {examined.suggestion}"
+        )
+
+
+def _shown(file: str) -> str:
+    """Returns the path of a file from the current folder, if it is in that."""
+    here = os.path.join(os.getcwd(), "")
+    return file.removeprefix(here)
+
+
+def _counted(name: str, number: int) -> str:
+    return f"{number} {name}{'' if number == 1 else 's'}"

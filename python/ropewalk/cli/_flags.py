@@ -15,7 +15,8 @@ if TYPE_CHECKING:
 
 MAP_USAGE = "ropewalk map FILE.py:FUNCTION [INPUT ...] [options]"
 DOCTOR_USAGE = "ropewalk doctor [--json]"
-CHECK_USAGE = "ropewalk check FILE.toml"
+CHECK_USAGE = """ropewalk check FILE.toml
+       ropewalk check MODULE_OR_FILE.py ... [--json]"""
 FLOWS_USAGE = """ropewalk flows ls FILE [--state STATE] [--json]
        ropewalk flows show FILE ID [--json]
        ropewalk flows graph FILE ID [--svg FILE.svg]
@@ -45,8 +46,21 @@ exit status
   0 done, 1 the process that has the runs has refused the request, 2 wrong usage or no such journal, run or step."""
 
 CHECK_ABOUT = """\
-Read the configuration of a ropewalk.Runtime, check every setting, and start nothing. The exit status is 0 if
-the file is right, 1 if it is not, 2 if it cannot be read."""
+Of a file that ends in .toml: read it as the configuration of a ropewalk.Runtime, check every setting, and start
+nothing. Of a module, or of a file that ends in .py: import it, and compare the contract of each task, as @task of
+ropewalk.state declares it, with what the source of the task reads and writes."""
+
+CHECK_NOTES = """\
+tasks
+  error    the task reads or writes what its contract does not declare, or what no task may write
+  warning  the contract declares what the task does not touch; or the task is not strict, and has such an error
+  note     what could not be seen: a draft that goes into code without source, for instance
+
+  The draft is followed through local names, loops, comprehensions, and calls of other tasks and of functions of the
+  same package. Keys are not compared: a contract for one account is one for each.
+
+exit status
+  0 all is right, 1 an error was found, 2 a file cannot be read or fails when it is imported."""
 
 MAP_ABOUT = """\
 Run a function on many inputs, on every core. Each input is the function's only argument, unless --star or --kwargs
@@ -282,6 +296,10 @@ DOCTOR_FLAGS: tuple[Flag, ...] = (
     Flag(("--json",), "options", "print one JSON object instead of text.", _SWITCH),
 )
 
+CHECK_FLAGS: tuple[Flag, ...] = (
+    Flag(("--json",), "options", "print what was found of tasks as one JSON object.", _SWITCH),
+)
+
 
 class _Formatter(argparse.RawDescriptionHelpFormatter):
     def __init__(self, prog: str) -> None:
@@ -457,8 +475,17 @@ def parse_doctor(arguments: Sequence[str]) -> bool:
     return bool(made.parse_args(list(arguments)).json)
 
 
-def parse_check(arguments: Sequence[str]) -> str:
-    """Read the arguments of `ropewalk check`: the file."""
-    made = parser("check", CHECK_USAGE, CHECK_ABOUT, "", ())
-    made.add_argument("file", metavar="FILE.toml", help=argparse.SUPPRESS)
-    return str(made.parse_args(list(arguments)).file)
+@dataclass(frozen=True, slots=True)
+class CheckOptions:
+    """The arguments of `ropewalk check`."""
+
+    targets: tuple[str, ...]
+    json: bool
+
+
+def parse_check(arguments: Sequence[str]) -> CheckOptions:
+    """Read the arguments of `ropewalk check`: files and modules."""
+    made = parser("check", CHECK_USAGE, CHECK_ABOUT, CHECK_NOTES, CHECK_FLAGS)
+    made.add_argument("targets", metavar="FILE.toml or MODULE_OR_FILE.py", nargs="+", help=argparse.SUPPRESS)
+    given = made.parse_args(list(arguments))
+    return CheckOptions(tuple(given.targets), given.json)

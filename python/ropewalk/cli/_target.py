@@ -80,6 +80,19 @@ def find_target(text: str) -> Place:
     return Place(where, None, attribute, where, text)
 
 
+def load_module(text: str) -> ModuleType:
+    """Import the file or module that `text` names, in this process.
+
+    Raises:
+        CommandError: no such file or module; it fails when it is imported.
+    """
+    try:
+        return _module(find_target(f"{text}:*"))
+    except CommandError as error:
+        hint = "name it as FILE.py or as package.module" if error.hint == _FORMS else error.hint
+        raise CommandError(error.problem, hint.replace(":FUNCTION", "")) from None
+
+
 _LOADED: dict[Place, Callable[..., Any]] = {}
 _LOADING = threading.Lock()
 

@@ -190,18 +190,17 @@ def _each(path: Path[Any]) -> Path[Any]:
 def plain_steps(shape: Shape, steps: tuple[Step, ...]) -> tuple[Step, ...]:
     """Returns steps as contracts count them: without keys, and up to a place that may be anything.
 
-    Keys that the policy of a dict-shaped state names are kept, as the names that they are.
+    The keys of a dict-shaped state stand where other states have fields, so that they are kept.
     """
     found: list[Step] = []
     for step in steps:
         if shape.kind is Kind.ANY:
             break
-        below = shape_below(shape, step)
         if isinstance(step, Key):
-            found.append(step if step.value in shape.names else EACH)
+            found.append(step if shape.of_policy and isinstance(step.value, str) else EACH)
         else:
             found.append(step)
-        shape = below
+        shape = shape_below(shape, step)
     return tuple(found)
 
 

@@ -211,6 +211,15 @@ def shape_below(shape: Shape, step: Step, path: object = "the state") -> Shape:
     return shape.items
 
 
+def shapes_below(shape: Shape, steps: tuple[Step, ...]) -> list[Shape]:
+    """Returns the shape of the place behind each step."""
+    found: list[Shape] = []
+    for step in steps:
+        shape = shape_below(shape, step)
+        found.append(shape)
+    return found
+
+
 def _check_key(shape: Shape, value: Any, path: object) -> Shape | None:
     try:
         hash(value)
@@ -229,6 +238,13 @@ def _check_key(shape: Shape, value: Any, path: object) -> Shape | None:
             f"the keys of {path!r} are of {name_of(key)}, and {value!r} is of {name_of(type(value))}"
         )
     return None
+
+
+def as_path(value: Any) -> Path[Any] | None:
+    """Returns a value that is a path, and `None` for any other."""
+    # Checkers would narrow `value` itself to a path of an unknown class.
+    found: Any = value
+    return found if type(value) is Path else None
 
 
 # --- what a path says -------------------------------------------------------------------------------------------------

@@ -92,9 +92,18 @@ class _Declared:
             self.reads,
             self.writes,
             self.zone if self.zone in INHERITED else Zone.PLAIN,
-            frozenset(path[1:] for path in self.read_paths if path[0] == step),
-            frozenset(path[1:] for path in self.write_paths if path[0] == step),
+            frozenset(path[1:] for path in self.read_paths if _leads(path[0], step)),
+            frozenset(path[1:] for path in self.write_paths if _leads(path[0], step)),
         )
+
+    def named(self) -> tuple[str, ...]:
+        """Returns the keys of a dict-shaped state that the paths name next."""
+        first = {path[0] for path in (*self.read_paths, *self.write_paths)}
+        return tuple(sorted(step.value for step in first if isinstance(step, Key)))
+
+
+def _leads(mine: Step, step: Step) -> bool:
+    return mine == step or (mine is EACH and isinstance(step, Key))
 
 
 @overload
@@ -126,18 +135,23 @@ def compile_rule(shape: Shape, contract: Contract | None, make: Any = Rule, link
         known = made.get((id(shape), declared))
         if known is not None:
             return known
-        one = make(declared.reads, declared.writes, int(declared.zone), shape.record, shape.names)
+        names = shape.names
+        parts = [*zip(names, shape.fields, strict=True)]
+        if shape.of_policy:
+            # What the contract names has a rule of its own, though the policy has no row for it.
+            parts += [(key, cast("Shape", shape.items)) for key in declared.named() if key not in names]
+            names = tuple(name for name, _ in parts)
+        one = make(declared.reads, declared.writes, int(declared.zone), shape.record, names)
         made[id(shape), declared] = one
         fields = None
         items = None
         if shape.kind is Kind.ANY:
             items = one
         elif shape.kind is not Kind.LEAF:
-            if shape.kind is Kind.RECORD or shape.names:
-                steps = [name if shape.kind is Kind.RECORD else Key(name) for name in shape.names]
+            if shape.kind is Kind.RECORD or parts:
+                is_record = shape.kind is Kind.RECORD
                 fields = tuple(
-                    rule_of(field, declared.below(step))
-                    for step, field in zip(steps, shape.fields, strict=True)
+                    rule_of(part, declared.below(name if is_record else Key(name))) for name, part in parts
                 )
             if shape.items is not None:
                 items = rule_of(shape.items, declared.below(EACH))

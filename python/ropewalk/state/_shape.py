@@ -287,7 +287,7 @@ class _Building:
 
     def _container(self, kind: type, annotation: Any, where: str, bound: dict[Any, Any]) -> Shape:
         is_map = kind is _native.PMap
-        arguments = get_args(annotation) or ((Any, Any) if is_map else (Any,))
+        arguments: tuple[Any, ...] = get_args(annotation) or ((Any, Any) if is_map else (Any,))
         if len(arguments) != (2 if is_map else 1):
             wanted = "PMap[KEY, VALUE]" if is_map else "PVector[ITEM]"
             raise StateError(f"{where} is annotated with {name_of(annotation)}; write {wanted}")

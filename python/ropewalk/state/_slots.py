@@ -53,19 +53,25 @@ class _Places:
         )
 
     def bits(self, steps: tuple[Step, ...]) -> int:
-        """Returns the bits of a place and of all that is below it."""
-        number = 0
+        """Returns the bits of the places that steps lead to, and of all that is below them."""
+        todo = [0]
         for step in steps:
-            # Below the last place that has a number of its own there are no others.
-            number = self.below[number].get(step, number)
+            todo = [inner for number in todo for inner in self._next(number, step)]
         found = 0
-        todo = [number]
         while todo:
             one = todo.pop()
             if not found >> one & 1:
                 found |= 1 << one
                 todo += self.below[one].values()
         return found
+
+    def _next(self, number: int, step: Step) -> list[int]:
+        below = self.below[number]
+        if step is EACH:
+            # A dict-shaped state has keys with numbers of their own.
+            return [inner for key, inner in below.items() if not isinstance(key, str)] or [number]
+        # Other keys share a number, and below the last place with one of its own there are no others.
+        return [below.get(step, below.get(EACH, number))]
 
 
 def _parts(shape: Shape) -> list[tuple[Step, Shape]]:
