@@ -1,0 +1,115 @@
+"""Values in a store's journal: pickles, in which records stand with the names of their fields.
+
+So a class may get a field with a default, or lose one, and old records still load. A journal is unpickled only if no
+other user can write it; `Journal` checks that.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import io
+import pickle
+from collections.abc import Callable
+from typing import Any, cast
+
+from ropewalk._errors import StateError
+from ropewalk.state._kinds import kind_of, names_of
+from ropewalk.state._records import is_record
+
+_PROTOCOL = 5
+
+
+class _Reducers(dict[type, Callable[[Any], Any]]):
+    """How pickle takes objects apart, by class: records by their names, all others as they say."""
+
+    def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        if not is_record(kind):
+            raise KeyError(kind)
+        names = names_of(kind)
+
+        def reduce(record: Any) -> Any:
+            return restore, (kind, names, tuple(getattr(record, name) for name in names))
+
+        self[kind] = reduce
+        return reduce
+
+    def get(self, kind: type, default: Any = None) -> Any:  # type: ignore[override]
+        try:
+            return self[kind]
+        except KeyError:
+            return default
+
+
+def dumps(value: object) -> bytes:
+    """Returns a value as bytes.
+
+    Raises:
+        StateError: a part of it cannot be pickled.
+    """
+    buffer = io.BytesIO()
+    pickler = pickle.Pickler(buffer, _PROTOCOL)
+    # A new table each time, so that no class is kept alive by what was written of it.
+    pickler.dispatch_table = cast("Any", _Reducers())
+    try:
+        pickler.dump(value)
+    except Exception as error:
+        raise StateError(
+            f"a value cannot be written to the store's journal: {type(error).__name__}: {error}. Values of a store with a "
+            f"journal must be picklable"
+        ) from error
+    return buffer.getvalue()
+
+
+def loads(data: bytes) -> Any:
+    """Returns the value that `dumps` has written.
+
+    Raises:
+        StateError: a class that it needs is gone, or has other fields.
+    """
+    try:
+        return pickle.loads(data)
+    except StateError:
+        raise
+    except Exception as error:
+        raise StateError(
+            f"a record of the store's journal cannot be read: {type(error).__name__}: {error}. The classes of the state "
+            f"must have the names under which they were written"
+        ) from error
+
+
+def restore(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
+    """Makes a record of the fields that were written; fields that are new get their defaults."""
+    fields = dict(zip(names, values, strict=True))
+    current = names_of(kind)
+    if current != names:
+        fields = {name: fields[name] if name in fields else _default(kind, name) for name in current}
+    known = kind_of(kind)
+    if known is None or not dataclasses.is_dataclass(kind) or kind.__new__ is not object.__new__:
+        return kind(**fields)
+    made = object.__new__(kind)
+    for name, value in fields.items():
+        object.__setattr__(made, name, value)
+    return made
+
+
+def _default(kind: Any, name: str) -> Any:
+    if dataclasses.is_dataclass(kind):
+        for field in dataclasses.fields(kind):
+            if field.name == name and field.default is not dataclasses.MISSING:
+                return field.default
+            if field.name == name and field.default_factory is not dataclasses.MISSING:
+                return field.default_factory()
+    elif hasattr(kind, "_field_defaults") and name in kind._field_defaults:
+        return kind._field_defaults[name]
+    elif hasattr(kind, "model_fields") and not kind.model_fields[name].is_required():
+        return kind.model_fields[name].get_default(call_default_factory=True)
+    elif hasattr(kind, "__struct_defaults__"):
+        import msgspec
+
+        for field in msgspec.structs.fields(kind):
+            if field.name == name and not field.required:
+                return field.default_factory() if field.default is msgspec.NODEFAULT else field.default
+    raise StateError(
+        f"{kind.__qualname__} has a field {name} that the journal knows nothing of, and no default for it. Give the field "
+        f"a default"
+    )

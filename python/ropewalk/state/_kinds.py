@@ -1,0 +1,168 @@
+"""What the compiled half asks about classes: whether objects of a class never change, and how a changed copy is made."""
+
+from __future__ import annotations
+
+import collections.abc
+import dataclasses
+import sys
+from collections.abc import Callable
+from typing import Any, cast
+
+from ropewalk._errors import ContractViolation, NotFrozen, StateError
+from ropewalk._load import state as _native
+from ropewalk.state._contract import violation
+from ropewalk.state._records import fields_of, is_record
+from ropewalk.state._values import is_leaf, refuse_mutable
+from ropewalk.state._zones import Zone
+
+#: Where a class keeps what is known of it.
+_NAME = "__ropewalk_record__"
+#: A class that can change is garbage like any other, so that only classes that stay are listed.
+_HEAP_TYPE = 1 << 9
+
+
+def kind_of(kind: type) -> _native.Record | None:
+    """Returns what is known of a class of records, or `None` for a class whose objects are leaves.
+
+    Raises:
+        NotFrozen: its objects can be changed in place.
+    """
+    if is_record(kind):
+        return _record(kind)
+    if is_leaf(kind):
+        if not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names:
+            _native.add_leaf(kind)
+        return None
+    refuse_mutable(kind, kind, f"a value of class {kind.__qualname__}")
+    raise NotFrozen(
+        f"a value of class {kind.__qualname__} may change in place, so it cannot be a part of a state. Use a frozen "
+        f"dataclass, or a value of the standard library such as a tuple; `ropewalk.state.leaf(cls)` says of a class of "
+        f"your own that its objects never change"
+    )
+
+
+def leaf(kind: type) -> type:
+    """Says that objects of a class never change and have no parts of interest; it can be used as a decorator.
+
+    A transaction replaces such objects whole. Nothing checks the promise.
+
+    Raises:
+        TypeError: it is no class.
+    """
+    if not isinstance(cast("object", kind), type):
+        raise TypeError(f"leaf takes a class, not {kind!r}")
+    _native.add_leaf(kind)
+    return kind
+
+
+def names_of(kind: type) -> tuple[str, ...]:
+    """Returns the names of the fields of a class of records, in order."""
+    return tuple(fields_of(kind, kind.__qualname__))
+
+
+def _record(kind: type) -> _native.Record:
+    names = names_of(kind)
+    known: Any = kind
+    rebuild: Callable[[Any, dict[str, Any]], Any] | None = None
+    check: Callable[[Any], object] | None = None
+    if dataclasses.is_dataclass(kind):
+        check = getattr(kind, "__post_init__", None)
+        if kind.__new__ is not object.__new__:
+            rebuild, check = _replaced, None
+        elif check is not None and _has_init_vars(kind):
+            raise StateError(
+                f"{kind.__qualname__} has an InitVar, which its objects do not keep, so that no changed copy of one can "
+                f"be made. Use a field"
+            )
+    elif issubclass(kind, tuple):
+        rebuild = _replaced_tuple
+    elif hasattr(known, "__struct_fields__"):
+        rebuild = _replaced_struct
+    else:
+        rebuild = _replaced_model
+    made = _native.Record(kind, names, rebuild, check)
+    type.__setattr__(kind, _NAME, made)
+    return made
+
+
+def _has_init_vars(kind: Any) -> bool:
+    fields: dict[str, Any] = kind.__dataclass_fields__
+    return any(field._field_type is dataclasses._FIELD_INITVAR for field in fields.values())  # type: ignore[attr-defined]
+
+
+def _replaced(old: Any, changes: dict[str, Any]) -> Any:
+    return dataclasses.replace(old, **changes)
+
+
+def _replaced_tuple(old: Any, changes: dict[str, Any]) -> Any:
+    return old._replace(**changes)
+
+
+def _replaced_struct(old: Any, changes: dict[str, Any]) -> Any:
+    import msgspec
+
+    return msgspec.structs.replace(old, **changes)
+
+
+def _replaced_model(old: Any, changes: dict[str, Any]) -> Any:
+    # One node is validated; the models in it are instances, which pydantic takes as they are.
+    kind = type(old)
+    return kind.model_validate({**{name: getattr(old, name) for name in kind.model_fields}, **changes})
+
+
+def violated(transaction: _native.Transaction, path: tuple[Any, ...], access: str) -> ContractViolation:
+    """Returns the error for an access that the contract, or the zone of the place, does not allow."""
+    from ropewalk.state._places import zone_of
+
+    where = text_in(transaction.base, path)
+    label: Any = transaction.label
+    task = getattr(label, "task", None) or getattr(label, "label", None)
+    name = f"the task {task}" if task else "the transaction"
+    zone = zone_of(type(transaction.base), transaction.base, path)
+    if access != "read" and zone is Zone.CONST:
+        what = f"{name} changes {where}, which is Const, or in a place that is, and is never written"
+    elif access == "write" and zone is Zone.APPEND_ONLY:
+        what = f"{name} changes {where}, which is append-only: append to it, and leave what is there"
+    elif access == "write" and zone is Zone.COUNTER:
+        what = f"{name} assigns to {where}, which is a counter: count with += and -="
+    else:
+        verb = {"read": "reads", "append": "appends to"}.get(access, "writes")
+        declared = "reads" if access == "read" else "writes"
+        what = f"{name} {verb} {where}, which its contract does not declare. Add the place to {declared}"
+    return violation(what, where, "read" if access == "read" else "write", task)
+
+
+def text_in(state: Any, steps: tuple[Any, ...]) -> str:
+    """Returns the text of a path whose steps are names of fields, keys and indices: `accounts['ann'].balance`."""
+    found, at = "", state
+    for step in steps:
+        if isinstance(step, str) and at is not None and is_record(type(at)):
+            found += f".{step}" if found else step
+            at = getattr(at, step, None)
+        else:
+            found += f"[{step!r}]"
+            try:
+                at = None if at is None else at[step]
+            except Exception:
+                at = None
+    return found or "the state"
+
+
+_native.set_hooks(kind_of, violated)
+collections.abc.Mapping.register(_native.PMap)
+collections.abc.Sequence.register(_native.PVector)
+
+
+def _complete_drafts() -> None:
+    """Gives the drafts of collections what `collections.abc` has for every mutable mapping and sequence."""
+    mapping = collections.abc.MutableMapping
+    for name in ("keys", "items", "values", "pop", "popitem", "clear", "update", "setdefault"):
+        setattr(_native.MapDraft, name, getattr(mapping, name))
+    sequence = collections.abc.MutableSequence
+    for name in ("index", "count", "reverse", "remove", "clear", "__contains__"):
+        setattr(_native.VectorDraft, name, getattr(sequence, name))
+    mapping.register(_native.MapDraft)
+    sequence.register(_native.VectorDraft)
+
+
+_complete_drafts()
