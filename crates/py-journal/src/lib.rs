@@ -14,7 +14,7 @@ use std::time::Duration;
 use pyo3::buffer::PyBuffer;
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
-use pyo3::types::PyBytes;
+use pyo3::types::{PyBytes, PyCapsule};
 use ropewalk_base::{Code, Error};
 use ropewalk_capi::errors;
 use ropewalk_capi::module::check_main_interpreter;
@@ -243,6 +243,11 @@ impl JournalBase {
             failed.unwrap_or(Ok(()))
         });
         closed.map_err(|error| raised(py, &error))
+    }
+
+    /// The journal in a capsule, for another extension module of this shared object.
+    fn _handle<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyCapsule>> {
+        PyCapsule::new(py, self.journal.clone(), Some(c"ropewalk.journal".to_owned()))
     }
 
     /// The number of the last record that was appended; 0 if there was none.

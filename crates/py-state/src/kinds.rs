@@ -6,8 +6,8 @@ use pyo3_ffi as ffi;
 use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};
 
-use crate::record::Record;
 use crate::node::Pointer;
+use crate::record::Record;
 use crate::types::State;
 
 /// What a value is.
@@ -96,7 +96,10 @@ pub(crate) unsafe fn of_class(types: &State, class: *mut ffi::PyTypeObject) -> R
             return Ok(Kind::Leaf);
         }
         checked(types, found, &class).map(Kind::Record).ok_or_else(|| {
-            ffi::PyErr_SetString(ffi::PyExc_TypeError, c"kind_of must give the class's Record, or None".as_ptr());
+            ffi::PyErr_SetString(
+                ffi::PyExc_TypeError,
+                c"kind_of must give the class's Record, or None".as_ptr(),
+            );
             Raised
         })
     }

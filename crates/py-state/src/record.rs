@@ -95,9 +95,7 @@ impl Record {
                 }
             }
             match self.copy {
-                Copy::Plain => {
-                    Object::own(ffi::PyObject_GenericGetAttr(object, self.names[index].get()))
-                }
+                Copy::Plain => Object::own(ffi::PyObject_GenericGetAttr(object, self.names[index].get())),
                 Copy::Call => Object::own(ffi::PyObject_GetAttr(object, self.names[index].get())),
             }
         }
@@ -215,10 +213,7 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
             ) == 0
         {
             if ffi::PyErr_Occurred().is_null() {
-                ffi::PyErr_SetString(
-                    ffi::PyExc_TypeError,
-                    c"Record takes no argument by name".as_ptr(),
-                );
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"Record takes no argument by name".as_ptr());
             }
             return Err(Raised);
         }

@@ -11,11 +11,11 @@ use ropewalk_capi::entry;
 use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
-use crate::node::Pointer;
-use crate::types::{self, State};
 use crate::kinds;
 use crate::map;
+use crate::node::Pointer;
 use crate::record::Record;
+use crate::types::{self, State};
 
 /// What is special about a place; the numbers of `ropewalk.state._zones.Zone`.
 #[derive(Clone, Copy, PartialEq, Eq)]

@@ -28,8 +28,8 @@ use ropewalk_journal::{Journal, Ticket};
 use ropewalk_state::claims::{Claims, Slots};
 
 use crate::draft::scope::{Phase, Scope};
-use crate::transaction::{self, Made};
 use crate::node::Pointer;
+use crate::transaction::{self, Made};
 use crate::types::{self, State};
 
 /// The name of the capsule in which `ropewalk._journal` hands a journal over.
@@ -139,7 +139,9 @@ impl Store {
         // SAFETY: the thread is attached. What runs under the guard is Rust; what is dropped is dropped behind it.
         let mut inner = unsafe { self.inner.lock() };
         let step = (|| {
-            let Some(newest) = inner.versions.back().filter(|_| !inner.is_closed) else { return Step::Closed };
+            let Some(newest) = inner.versions.back().filter(|_| !inner.is_closed) else {
+                return Step::Closed;
+            };
             if newest.number != new.base {
                 return Step::Moved;
             }
@@ -255,7 +257,14 @@ impl Inner {
             && let Some(root) = self.durable.1.clone()
         {
             let label = Object::none();
-            self.versions.push_back(Version { number: durable, root, label, at: 0.0, same: durable, before: NONE });
+            self.versions.push_back(Version {
+                number: durable,
+                root,
+                label,
+                at: 0.0,
+                same: durable,
+                before: NONE,
+            });
         }
         while self.effects.back().is_some_and(|(version, _)| *version > durable) {
             gone.extend(self.effects.pop_back().map(|(_, list)| list));
@@ -381,9 +390,11 @@ pub(crate) unsafe extern "C" fn snapshot(own: Pointer, _: Pointer) -> Pointer {
 #[entry]
 pub(crate) unsafe extern "C" fn version(own: Pointer, _: *mut c_void) -> Pointer {
     // SAFETY: a store of ours.
-    match unsafe { store(own).now() } {
-        Ok((_, number, _)) => unsafe { ffi::PyLong_FromUnsignedLongLong(number) },
-        Err(Raised) => ptr::null_mut(),
+    unsafe {
+        match store(own).now() {
+            Ok((_, number, _)) => ffi::PyLong_FromUnsignedLongLong(number),
+            Err(Raised) => ptr::null_mut(),
+        }
     }
 }
 

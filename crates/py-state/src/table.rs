@@ -5,16 +5,17 @@ use std::ptr;
 
 use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
-use ropewalk_capi::heap::{Type, dealloc, fast_method, getter, make_type, method};
+use ropewalk_capi::heap::{Type, content, dealloc, fast_method, getter, make_type, method};
 use ropewalk_capi::module;
 use ropewalk_capi::object::{Object, Raised};
 
+use crate::draft::scope::Scope;
 use crate::draft::{counter, map, record as record_draft, vector};
+use crate::kinds::{self, Kind};
 use crate::node::Pointer;
 use crate::record::{self, Record};
 use crate::rule::{self, Rule};
 use crate::store::{self, Store};
-use crate::draft::scope::Scope;
 use crate::transaction;
 use crate::types::{self, State};
 
@@ -51,9 +52,24 @@ pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
 /// The functions of the module that are here.
 pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
     vec![
-        fast_method(c"set_hooks", set_hooks, c"Sets what asks the package about classes, and what makes its errors."),
-        method(c"add_leaf", add_leaf, ffi::METH_O, c"Says that objects of a class never change and have no parts."),
-        method(c"freeze", freeze, ffi::METH_O, c"The value to store for a value: one that nobody can change."),
+        fast_method(
+            c"set_hooks",
+            set_hooks,
+            c"Sets what asks the package about classes, and what makes its errors.",
+        ),
+        method(
+            c"add_leaf",
+            add_leaf,
+            ffi::METH_O,
+            c"Says that objects of a class never change and have no parts.",
+        ),
+        fast_method(c"replaced", replaced, c"A copy of a record with another value in a field."),
+        method(
+            c"freeze",
+            freeze,
+            ffi::METH_O,
+            c"The value to store for a value: one that nobody can change.",
+        ),
     ]
 }
 
@@ -93,6 +109,34 @@ unsafe extern "C" fn add_leaf(module: Pointer, class: Pointer) -> Pointer {
             }
             _ => ptr::null_mut(),
         }
+    }
+}
+
+/// `replaced(record, name, value)`
+#[entry]
+unsafe extern "C" fn replaced(module: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
+    // SAFETY: our module, and as many live arguments as `count` says, which are checked.
+    unsafe {
+        let made = (|| {
+            let wrong = || {
+                ffi::PyErr_SetString(
+                    ffi::PyExc_TypeError,
+                    c"replaced takes a record, the name of one of its fields, and a value".as_ptr(),
+                );
+                Raised
+            };
+            if count != 3 || ffi::PyUnicode_Check(*arguments.add(1)) == 0 {
+                return Err(wrong());
+            }
+            let state = types::of_module(module)?;
+            let Kind::Record(info) = kinds::kind_of(state, *arguments)? else { return Err(wrong()) };
+            let info = content::<Record>(info.as_ptr());
+            let index = info.index(*arguments.add(1)).ok_or_else(wrong)?;
+            let mut changes = vec![ptr::null_mut(); info.count()];
+            changes[index] = *arguments.add(2);
+            info.copy(*arguments, &changes)
+        })();
+        made.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
     }
 }
 

@@ -41,7 +41,8 @@ pub(crate) unsafe fn begin(
         match draft::make(types, made.as_ptr(), base.as_ptr(), place.as_ptr(), false)? {
             Some(root) => content::<Scope>(made.as_ptr()).root.set(root),
             None => {
-                let said = "the state of a store must be a record or a map, such as a frozen dataclass or a PMap";
+                let said =
+                    "the state of a store must be a record or a map, such as a frozen dataclass or a PMap";
                 return Err(errors::raise_text(Code::StateError, said));
             }
         }
@@ -205,11 +206,7 @@ pub(crate) unsafe extern "C" fn rollback(own: Pointer, point: Pointer) -> Pointe
 
 /// `transaction.on_commit(function, *args)`, and the same method of drafts of records.
 #[entry]
-pub(crate) unsafe extern "C" fn on_commit(
-    own: Pointer,
-    arguments: *mut Pointer,
-    count: isize,
-) -> Pointer {
+pub(crate) unsafe extern "C" fn on_commit(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: a transaction or a draft of ours, and as many live arguments as `count` says.
     unsafe {
         let done = (|| {
@@ -218,7 +215,8 @@ pub(crate) unsafe extern "C" fn on_commit(
             if count < 1 || ffi::PyCallable_Check(*arguments) == 0 {
                 ffi::PyErr_SetString(
                     ffi::PyExc_TypeError,
-                    c"on_commit takes a function, and the arguments to call it with after the commit".as_ptr(),
+                    c"on_commit takes a function, and the arguments to call it with after the commit"
+                        .as_ptr(),
                 );
                 return Err(Raised);
             }

@@ -114,7 +114,9 @@ impl State {
 /// `kind` lives for as long as the state is used.
 pub(crate) unsafe fn of_subtype<'a>(kind: *mut ffi::PyTypeObject) -> Result<&'a State, Raised> {
     // SAFETY: the caller's; only one thread fills the state, before there are types.
-    unsafe { MODULE.state_of_base(kind) }.map(|state| &*state).ok_or_else(|| fail(c"the interpreter is ending"))
+    unsafe { MODULE.state_of_base(kind) }
+        .map(|state| &*state)
+        .ok_or_else(|| fail(c"the interpreter is ending"))
 }
 
 /// The state of the interpreter that a type of the module belongs to.

@@ -202,9 +202,7 @@ pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
 /// `vector` is a live vector.
 pub(crate) unsafe fn is_frozen(vector: Pointer) -> bool {
     // SAFETY: the caller's; the root and the tail are nodes.
-    unsafe {
-        [root(vector), tail(vector)].iter().all(|node| (*node.cast::<crate::node::Node>()).is_frozen())
-    }
+    unsafe { [root(vector), tail(vector)].iter().all(|node| (*node.cast::<crate::node::Node>()).is_frozen()) }
 }
 
 /// Notes that all items never change.

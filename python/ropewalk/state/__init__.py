@@ -34,6 +34,8 @@ from ropewalk.state._dtypes import (
     uint32,
     uint64,
 )
+from ropewalk.state._kinds import leaf
+from ropewalk.state._merge import DELETE
 from ropewalk.state._paths import (
     EACH,
     Key,
@@ -54,6 +56,7 @@ from ropewalk.state._policy import policy_shape
 from ropewalk.state._rule import Rule, compile_rule
 from ropewalk.state._shape import Kind, Shape, shape_of
 from ropewalk.state._slots import Slots, conflicts, slots
+from ropewalk.state._store import Meta, Store, Transaction, Version
 from ropewalk.state._task import Draft, Task, task
 from ropewalk.state._zones import AppendOnly, ArrayShape, Const, Counter, Shm, Transient, Zone
 
@@ -61,6 +64,7 @@ PMap = _native.PMap
 PVector = _native.PVector
 
 __all__ = [
+    "DELETE",
     "EACH",
     "AppendOnly",
     "ArrayShape",
@@ -70,6 +74,7 @@ __all__ = [
     "Draft",
     "Key",
     "Kind",
+    "Meta",
     "PMap",
     "PVector",
     "Path",
@@ -78,8 +83,11 @@ __all__ = [
     "Shm",
     "Slots",
     "Step",
+    "Store",
     "Task",
+    "Transaction",
     "Transient",
+    "Version",
     "Zone",
     "bool_",
     "compile_rule",
@@ -95,6 +103,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "leaf",
     "meets",
     "path_at",
     "path_from",

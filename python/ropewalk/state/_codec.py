@@ -54,8 +54,8 @@ def dumps(value: object) -> bytes:
         pickler.dump(value)
     except Exception as error:
         raise StateError(
-            f"a value cannot be written to the store's journal: {type(error).__name__}: {error}. Values of a store with a "
-            f"journal must be picklable"
+            f"a value cannot be written to the store's journal: {type(error).__name__}: {error}. Values of a store "
+            f"with a journal must be picklable"
         ) from error
     return buffer.getvalue()
 
@@ -72,8 +72,8 @@ def loads(data: bytes) -> Any:
         raise
     except Exception as error:
         raise StateError(
-            f"a record of the store's journal cannot be read: {type(error).__name__}: {error}. The classes of the state "
-            f"must have the names under which they were written"
+            f"a record of the store's journal cannot be read: {type(error).__name__}: {error}. The classes of the "
+            f"state must have the names under which they were written"
         ) from error
 
 
@@ -110,6 +110,6 @@ def _default(kind: Any, name: str) -> Any:
             if field.name == name and not field.required:
                 return field.default_factory() if field.default is msgspec.NODEFAULT else field.default
     raise StateError(
-        f"{kind.__qualname__} has a field {name} that the journal knows nothing of, and no default for it. Give the field "
-        f"a default"
+        f"{kind.__qualname__} has a field {name} that the journal knows nothing of, and no default for it. Give the "
+        f"field a default"
     )

@@ -1,4 +1,4 @@
-"""What the compiled half asks about classes: whether objects of a class never change, and how a changed copy is made."""
+"""What the compiled half asks about classes: whether their objects never change, and how a changed copy is made."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ def _record(kind: type) -> _native.Record:
             rebuild, check = _replaced, None
         elif check is not None and _has_init_vars(kind):
             raise StateError(
-                f"{kind.__qualname__} has an InitVar, which its objects do not keep, so that no changed copy of one can "
-                f"be made. Use a field"
+                f"{kind.__qualname__} has an InitVar, which its objects do not keep, so that no changed copy of one "
+                f"can be made. Use a field"
             )
     elif issubclass(kind, tuple):
         rebuild = _replaced_tuple

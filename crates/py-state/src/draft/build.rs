@@ -18,8 +18,8 @@ use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
 use super::{counter, map as maps, path, record, scope, vector as vectors};
-use crate::rule::{Below, Zone};
 use crate::node::Pointer;
+use crate::rule::{Below, Zone};
 use crate::types::State;
 use crate::{map, vector};
 
@@ -254,7 +254,11 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
                 continue;
             }
             let step = Step::Key(info.name(index));
-            let there = if moved || cell.has(WRITTEN) || cell.has(CHILD) { Some(info.read(now, index)?) } else { None };
+            let there = if moved || cell.has(WRITTEN) || cell.has(CHILD) {
+                Some(info.read(now, index)?)
+            } else {
+                None
+            };
             if moved
                 && cell.has(READ)
                 && there.as_ref().map(Object::as_ptr) != Some(info.read(base, index)?.as_ptr())
@@ -311,7 +315,8 @@ unsafe fn of_map(out: &mut Out<'_>, draft: &maps::Draft, now: Pointer) -> Result
                 let changed = !ptr::eq(there, entry.base);
                 let is_read = cell.has(READ) && changed;
                 let is_seen = cell.has(SEEN) && there.is_null() != entry.base.is_null();
-                let is_gone = cell.has(CHILD) && !cell.has(WRITTEN) && there.is_null() && !entry.base.is_null();
+                let is_gone =
+                    cell.has(CHILD) && !cell.has(WRITTEN) && there.is_null() && !entry.base.is_null();
                 if is_read || is_seen || is_gone {
                     return Err(conflict(step));
                 }
@@ -512,7 +517,11 @@ unsafe fn of_list(out: &mut Out<'_>, list: &[vectors::Item], below: &Below<'_>) 
 /// # Safety
 ///
 /// As [`build`].
-unsafe fn of_counter(out: &mut Out<'_>, draft: &counter::Draft, now: Pointer) -> Result<Option<Object>, Stop> {
+unsafe fn of_counter(
+    out: &mut Out<'_>,
+    draft: &counter::Draft,
+    now: Pointer,
+) -> Result<Option<Object>, Stop> {
     // SAFETY: the caller's.
     unsafe {
         let head = &draft.head;

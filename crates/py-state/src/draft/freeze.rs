@@ -15,8 +15,8 @@ use ropewalk_capi::object::{Object, Raised};
 
 use super::build;
 use crate::kinds::{self, Kind};
-use crate::record::Record;
 use crate::node::Pointer;
+use crate::record::Record;
 use crate::types::State;
 use crate::{map, vector};
 

@@ -15,8 +15,8 @@ use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
 use super::scope::{self, Head};
 use super::{check_write, enter, freeze, savepoint};
 use crate::map;
-use crate::rule::{Below, Zone};
 use crate::node::Pointer;
+use crate::rule::{Below, Zone};
 use crate::types::State;
 
 /// So many entries are searched one by one; more have a table.
@@ -64,7 +64,10 @@ impl Draft {
     /// # Safety
     ///
     /// No reference into the entries lives, and the interpreter runs no code while this one does.
-    #[allow(clippy::mut_from_ref, reason = "one thread touches the entries, and holds one reference at a time")]
+    #[allow(
+        clippy::mut_from_ref,
+        reason = "one thread touches the entries, and holds one reference at a time"
+    )]
     pub(super) unsafe fn entries(&self) -> &mut Entries {
         // SAFETY: the caller's.
         unsafe { &mut *self.entries.get() }
@@ -409,10 +412,7 @@ unsafe fn counts(cell: &Cell) -> bool {
 #[entry]
 pub(crate) unsafe extern "C" fn length(own: Pointer) -> isize {
     // SAFETY: a draft of ours.
-    match unsafe { count(own) } {
-        Ok(count) => count,
-        Err(Raised) => -1,
-    }
+    unsafe { count(own) }.unwrap_or(-1)
 }
 
 /// # Safety
@@ -427,8 +427,8 @@ unsafe fn count(own: Pointer) -> Result<isize, Raised> {
         let mut count = map::len(draft.head.base.get()).cast_signed();
         for entry in &draft.entries().list {
             let was_there = !entry.base.is_null();
-            let is_there = !entry.cell.has(DELETED)
-                && (was_there || entry.cell.has(WRITTEN) || counts(&entry.cell));
+            let is_there =
+                !entry.cell.has(DELETED) && (was_there || entry.cell.has(WRITTEN) || counts(&entry.cell));
             count += isize::from(is_there) - isize::from(was_there);
         }
         Ok(count)

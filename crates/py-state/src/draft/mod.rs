@@ -32,8 +32,8 @@ use ropewalk_capi::heap::{Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use crate::kinds::{self, Kind};
-use crate::rule::{Below, Rule, Zone};
 use crate::node::Pointer;
+use crate::rule::{Below, Rule, Zone};
 use crate::types::State;
 use cell::Cell;
 use scope::Head;

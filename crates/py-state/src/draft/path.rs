@@ -51,7 +51,12 @@ pub(crate) fn tuple(objects: &[Object]) -> Result<Object, Raised> {
 /// # Safety
 ///
 /// Live drafts.
-unsafe fn find(types: &State, own: Pointer, wanted: Pointer, steps: &mut Vec<Object>) -> Result<bool, Raised> {
+unsafe fn find(
+    types: &State,
+    own: Pointer,
+    wanted: Pointer,
+    steps: &mut Vec<Object>,
+) -> Result<bool, Raised> {
     if ptr::eq(own, wanted) {
         return Ok(true);
     }

@@ -13,8 +13,8 @@ use ropewalk_capi::object::{Object, Raised};
 use super::cell::{CHILD, Cell, READ, WRITTEN};
 use super::scope::{self, Head};
 use super::{check_write, enter, freeze, savepoint};
-use crate::record::Record;
 use crate::node::Pointer;
+use crate::record::Record;
 use crate::types::State;
 
 /// The content of a `RecordDraft`.

@@ -10,8 +10,8 @@ use ropewalk_capi::errors;
 use ropewalk_capi::heap::{Field, content, visit_fields};
 use ropewalk_capi::object::{Object, Raised};
 
-use crate::rule::Rule;
 use crate::node::Pointer;
+use crate::rule::Rule;
 use crate::types::{self, State};
 
 /// Where a transaction stands.
@@ -148,7 +148,8 @@ impl Scope {
                     return answer;
                 }
             }
-            let fields = [&self.store, &self.base, &self.root, &self.rule, &self.label, &self.conflict, &self.effects];
+            let fields =
+                [&self.store, &self.base, &self.root, &self.rule, &self.label, &self.conflict, &self.effects];
             visit_fields(&fields, visit, arg)
         }
     }
@@ -211,7 +212,13 @@ impl Head {
 ///
 /// `draft` is a live draft; `step` is live, or null for the draft's own place.
 #[cold]
-pub(super) unsafe fn violated(types: &State, head: &Head, draft: Pointer, step: Pointer, access: &str) -> Raised {
+pub(super) unsafe fn violated(
+    types: &State,
+    head: &Head,
+    draft: Pointer,
+    step: Pointer,
+    access: &str,
+) -> Raised {
     // SAFETY: the caller's; the hook gives an exception or raises one.
     let made = unsafe {
         (|| {

@@ -16,8 +16,8 @@ use ropewalk_capi::object::{Object, Raised};
 use super::cell::{CHILD, Cell, READ, WRITTEN};
 use super::scope::{self, Head};
 use super::{check_write, enter, freeze, savepoint};
-use crate::rule::Zone;
 use crate::node::Pointer;
+use crate::rule::Zone;
 use crate::types::State;
 use crate::vector;
 
@@ -158,13 +158,15 @@ impl Draft {
     }
 
     /// The cell of an item, and what the base has there.
+    #[allow(clippy::mut_from_ref, reason = "as for the parts")]
     unsafe fn cell(&self, at: At) -> Option<(&mut Cell, Pointer)> {
         // SAFETY: the caller holds no other reference into the parts, and runs nothing while it has this one.
         unsafe {
             match at {
                 At::Base(index) => {
                     let base = vector::get(self.head.base.get(), index)?;
-                    let item = self.parts().touched.entry(index).or_insert(Item { base, cell: Cell::default() });
+                    let item =
+                        self.parts().touched.entry(index).or_insert(Item { base, cell: Cell::default() });
                     Some((&mut item.cell, base))
                 }
                 At::Appended(index) => Some((self.parts().appended.get_mut(index)?, ptr::null_mut())),
@@ -254,7 +256,8 @@ unsafe fn get(own: Pointer, index: isize) -> Result<Option<Object>, Raised> {
         draft.head.open()?;
         let types = scope::types(own)?;
         let Some(at) = draft.find(types, own, index)? else { return Ok(None) };
-        let Some((state, held, base)) = draft.cell(at).map(|(cell, base)| (cell.state(), cell.get(), base)) else {
+        let Some((state, held, base)) = draft.cell(at).map(|(cell, base)| (cell.state(), cell.get(), base))
+        else {
             return Ok(None);
         };
         if state & CHILD != 0 {
@@ -304,7 +307,11 @@ pub(crate) unsafe extern "C" fn subscript(own: Pointer, key: Pointer) -> Pointer
     unsafe {
         if ffi::Py_TYPE(key) != &raw mut ffi::PySlice_Type {
             let index = ffi::PyNumber_AsSsize_t(key, ffi::PyExc_IndexError);
-            return if index == -1 && !ffi::PyErr_Occurred().is_null() { ptr::null_mut() } else { item(own, index) };
+            return if index == -1 && !ffi::PyErr_Occurred().is_null() {
+                ptr::null_mut()
+            } else {
+                item(own, index)
+            };
         }
         let sliced = (|| {
             let draft = content::<Draft>(own);
@@ -426,7 +433,11 @@ unsafe fn removed(own: Pointer, index: isize) -> Result<Object, Raised> {
         } else {
             draft.spread(types, own)?;
             let list = draft.parts().list.as_mut();
-            let place = if index < 0 { index + list.as_ref().map_or(0, |list| list.len().cast_signed()) } else { index };
+            let place = if index < 0 {
+                index + list.as_ref().map_or(0, |list| list.len().cast_signed())
+            } else {
+                index
+            };
             list.map(|list| list.remove(place.unsigned_abs()).cell)
         };
         drop(gone);

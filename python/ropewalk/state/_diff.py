@@ -1,0 +1,61 @@
+"""The difference of two states, which costs what has changed and not what there is."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, cast
+
+from ropewalk._load import state as _native
+from ropewalk.state._kinds import names_of
+from ropewalk.state._records import is_record
+from ropewalk.state._replay import Change
+
+PMap = _native.PMap
+PVector = _native.PVector
+MISSING = _native.MISSING
+
+
+def between(old: Any, new: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Change, tuple[Any, ...], Any]]:
+    """Yields the changes that make one value of the other, as small as they can be.
+
+    Values that are equal but other objects count as changed, unless both are containers of one kind.
+    """
+    if old is new:
+        return
+    if type(old) is type(new):
+        if isinstance(new, PMap):
+            for key, before, after in _native.diff_maps(old, new):
+                if after is MISSING:
+                    yield Change.DELETE, (*path, key), None
+                elif before is MISSING:
+                    yield Change.SET, (*path, key), after
+                else:
+                    yield from between(before, after, (*path, key))
+            return
+        if isinstance(new, PVector):
+            yield from _of_vectors(cast("PVector[Any]", old), cast("PVector[Any]", new), path)
+            return
+        if is_record(type(new)):
+            for name in names_of(type(new)):
+                yield from between(getattr(old, name), getattr(new, name), (*path, name))
+            return
+        if isinstance(new, (int, str, float, bytes)) and old == new:
+            return
+    yield Change.SET, path, new
+
+
+def _of_vectors(
+    old: PVector[Any], new: PVector[Any], path: tuple[Any, ...]
+) -> Iterator[tuple[Change, tuple[Any, ...], Any]]:
+    appended: list[Any] = []
+    if len(new) < len(old):
+        yield Change.DROP, path, len(old) - len(new)
+    for index, before, after in _native.diff_vectors(old, new):
+        if after is MISSING:
+            continue
+        if before is MISSING:
+            appended.append(after)
+        else:
+            yield from between(before, after, (*path, index))
+    if appended:
+        yield Change.APPEND, path, tuple(appended)

@@ -1,0 +1,184 @@
+"""A store's journal: what its records are, and what recovery makes of them."""
+
+from __future__ import annotations
+
+import logging
+import os
+import threading
+import time
+import uuid
+from typing import TYPE_CHECKING, Any
+
+from ropewalk._errors import JournalError, StateError
+from ropewalk._load import state as _native
+from ropewalk.journal import Journal, Sync
+from ropewalk.state._codec import dumps, loads
+from ropewalk.state._diff import between
+from ropewalk.state._effects import Effect
+from ropewalk.state._past import with_transients
+from ropewalk.state._replay import applied
+from ropewalk.state._shape import shape_of
+
+if TYPE_CHECKING:
+    from ropewalk.state._store import Store
+
+_log = logging.getLogger("ropewalk.state")
+
+#: The first item of each record.
+_STATE, _COMMIT, _DELIVERED = "state", "commit", "delivered"
+_FORMAT = 1
+#: A journal is compacted when it has grown to so many times its size after the last compaction, and at least so
+#: many bytes.
+_GROWTH = 4
+_LEAST = 16 << 20
+
+
+class Log:
+    """The journal of a store.
+
+    Its first record is a whole state. Each commit adds one with the version that it makes and its changes. A commit
+    that failed because the journal failed may have left its record: recovery skips records that do not make
+    the next version.
+    """
+
+    def __init__(self, path: str | os.PathLike[str], sync: Sync, seconds: float | None) -> None:
+        self.journal = Journal(path, sync=sync, seconds=seconds)
+        #: What the effects' keys begin with: the same for as long as the file is.
+        self.name = ""
+        #: Effects that were recorded and not delivered.
+        self.pending: list[Effect] = []
+        self._opened = 0
+        self._compacting = threading.Lock()
+        self._next_compaction = _LEAST
+
+    @property
+    def path(self) -> str:
+        """The absolute path of the file."""
+        return self.journal.path
+
+    @property
+    def handle(self) -> object:
+        """The compiled journal, for the compiled store."""
+        return self.journal._handle()
+
+    def recover(self, given: Any) -> tuple[Any, int]:
+        """Returns the newest state in the journal and its version; the given one if the journal is new.
+
+        Raises:
+            StateError: the journal is not one of a store, or one of another state.
+        """
+        state: Any = None
+        version = -1
+        skipped = 0
+        effects: dict[tuple[int, int], Effect] = {}
+        for record in self.journal.records():
+            found = loads(record.payload)
+            if not isinstance(found, tuple) or not found or found[0] not in (_STATE, _COMMIT, _DELIVERED):
+                raise StateError(f"{self.path} is a journal, but not one of a store")
+            if found[0] == _STATE:
+                _, form, self.name, version, state, open_effects = found
+                if form != _FORMAT:
+                    raise StateError(
+                        f"{self.path} was written by a newer version of ropewalk; open it with that"
+                    )
+                effects = {(one[0], one[1]): Effect(*one) for one in open_effects}
+            elif found[0] == _DELIVERED:
+                effects.pop((found[1], found[2]), None)
+            elif found[1] == version + 1:
+                _, version, _, changes, calls, _ = found
+                state = applied(state, changes)
+                for index, (function, *args) in enumerate(calls):
+                    effects[version, index] = Effect(version, index, function, tuple(args))
+            else:
+                skipped += 1
+        if version < 0:
+            self.name = uuid.uuid4().hex
+            state, version = given, 0
+            self.journal.append(self._whole(version, state, []))
+        else:
+            state = self._fitting(given, _native.freeze(state))
+        if skipped:
+            _log.warning(
+                "%s has %d records of commits that were undone when the disk failed", self.path, skipped
+            )
+        recovered = self.journal.recovered
+        if recovered.dropped_bytes:
+            _log.warning(
+                "%s ended in %d bytes of a record that a crash has cut off; they are gone, and the state is that of "
+                "version %d",
+                self.path,
+                recovered.dropped_bytes,
+                version,
+            )
+        self.pending = [effects[key] for key in sorted(effects)]
+        self._opened = self.journal.last
+        self._next_compaction = max(_LEAST, _GROWTH * self.journal.size)
+        return state, version
+
+    def _fitting(self, given: Any, state: Any) -> Any:
+        if type(given) is not type(state):
+            raise StateError(
+                f"{self.path} has a state of class {type(state).__qualname__}, and the program gives one of "
+                f"{type(given).__qualname__}. Open it with its own class, or use another file"
+            )
+        if isinstance(state, _native.PMap):
+            return state
+        return with_transients(shape_of(type(state)), given, state)
+
+    def encode(self, version: int, changes: Any, transaction: _native.Transaction) -> bytes:
+        """Returns the record of a commit."""
+        meta: Any = transaction.label
+        return dumps((_COMMIT, version, tuple(meta), changes, transaction.effects or (), time.time()))
+
+    def encode_step(self, version: int, old: Any, new: Any, meta: Any) -> bytes:
+        """Returns the record of a commit that was made of an older state."""
+        changes = [(int(change), path, value) for change, path, value in between(old, new)]
+        return dumps((_COMMIT, version, tuple(meta), changes, (), time.time()))
+
+    def delivered(self, version: int, index: int) -> None:
+        """Records that an effect was delivered; a crash may lose that, and the effect is delivered again."""
+        try:
+            self.journal.append_nowait(dumps((_DELIVERED, version, index)))
+        except JournalError as error:
+            _log.warning("that an effect was delivered could not be recorded: %s", error)
+
+    def wrote(self, store: Store[Any]) -> None:
+        """Compacts the journal in another thread, if it has grown large."""
+        if self.journal.size < self._next_compaction or not self._compacting.acquire(blocking=False):
+            return
+        try:
+            threading.Thread(
+                target=self._compact_then_release, args=(store,), name="ropewalk-compact"
+            ).start()
+        except RuntimeError:
+            self._compacting.release()
+
+    def _compact_then_release(self, store: Store[Any]) -> None:
+        try:
+            self._compact(store)
+        except Exception:
+            # The next attempt is at twice the size.
+            self._next_compaction = 2 * self.journal.size
+            if not self.journal.closed:
+                _log.warning("%s could not be compacted", self.path, exc_info=True)
+        finally:
+            self._compacting.release()
+
+    def compact(self, store: Store[Any]) -> None:
+        """Puts the state into the place of the records that have led to it."""
+        with self._compacting:
+            self._compact(store)
+
+    def _compact(self, store: Store[Any]) -> None:
+        version, state, record = store._durable()
+        effects = [tuple(effect) for effect in store._effects.pending() if effect.version <= version]
+        self.journal.compact([self._whole(version, state, effects)], max(record, self._opened))
+        self._next_compaction = max(_LEAST, _GROWTH * self.journal.size)
+
+    def _whole(self, version: int, state: Any, effects: list[Any]) -> bytes:
+        return dumps((_STATE, _FORMAT, self.name, version, state, effects))
+
+    def close(self) -> None:
+        """Writes what is on its way, and closes the file."""
+        with self._compacting:
+            self.journal.close()
