@@ -10,6 +10,7 @@ use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
 use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
+use ropewalk_state::claims::Slots;
 
 use crate::kinds;
 use crate::map;
@@ -45,6 +46,9 @@ pub(crate) struct Rule {
     fields: std::cell::UnsafeCell<Vec<Field>>,
     /// The rule of a collection's items, or null.
     items: Field,
+    /// For the rule of a whole state: the numbered parts that a transaction touches, and those that it may change.
+    /// Without them it is all parts.
+    slots: std::cell::OnceCell<(Slots, Slots)>,
 }
 
 /// The rule of a place below.
@@ -61,6 +65,17 @@ impl Zone {
 }
 
 impl Rule {
+    /// The parts that a transaction with this rule touches.
+    pub(crate) fn touches(&self) -> Slots {
+        self.slots.get().map_or(Slots::all(), |(touches, _)| touches.clone())
+    }
+
+    /// The parts that a transaction with this rule may change.
+    pub(crate) fn changes(&self) -> &Slots {
+        const ALL: &Slots = &Slots::all();
+        self.slots.get().map_or(ALL, |(_, changes)| changes)
+    }
+
     /// The rule of a field of a record that lies at this place.
     #[inline]
     pub(crate) fn field<'a>(&'a self, own: Pointer, info: Pointer, index: usize) -> Below<'a> {
@@ -202,6 +217,7 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
                 keys,
                 fields: std::cell::UnsafeCell::new(Vec::new()),
                 items: Field::empty(),
+                slots: std::cell::OnceCell::new(),
             },
         )
     }
@@ -237,6 +253,47 @@ unsafe fn info_for(types: &State, class: Pointer, names: Pointer) -> Result<Obje
             }
         }
         Ok(info)
+    }
+}
+
+/// `rule.number(touches, changes)`: the numbered parts that a transaction with this rule touches, and those that it may
+/// change, an `int` with a bit for each; called once, before the rule is used.
+#[entry]
+pub(crate) unsafe extern "C" fn number(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
+    // SAFETY: a rule, and as many live arguments as `count` says.
+    unsafe {
+        let done = (|| {
+            if count != 2 {
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"number takes two numbers".as_ptr());
+                return Err(Raised);
+            }
+            let slots = (slots_of(*arguments)?, slots_of(*arguments.add(1))?);
+            // A second call changes nothing: a transaction may have the first ones.
+            drop(content::<Rule>(own).slots.set(slots));
+            Ok(Object::none())
+        })();
+        done.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
+/// # Safety
+///
+/// A live object.
+unsafe fn slots_of(given: Pointer) -> Result<Slots, Raised> {
+    // SAFETY: the caller's; a fresh object of bytes.
+    unsafe {
+        let bits = Object::share(given)?.attribute(c"bit_length")?.call(&[])?;
+        let size = ffi::PyLong_AsSsize_t(bits.as_ptr());
+        if size < 0 {
+            return Err(Raised);
+        }
+        let words = size.unsigned_abs().div_ceil(64);
+        let count = Object::own(ffi::PyLong_FromSize_t(words * 8))?;
+        let order = ropewalk_capi::object::text("little")?;
+        let bytes = Object::share(given)?.attribute(c"to_bytes")?.call(&[count.as_ptr(), order.as_ptr()])?;
+        let bytes = bytes.as_bytes().unwrap_or_default();
+        let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        Ok(Slots::of(bytes.chunks(8).map(word).collect()))
     }
 }
 

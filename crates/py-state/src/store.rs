@@ -29,6 +29,7 @@ use ropewalk_state::claims::{Claims, Slots};
 
 use crate::draft::scope::{Phase, Scope};
 use crate::node::Pointer;
+use crate::rule::Rule;
 use crate::transaction::{self, Made};
 use crate::types::{self, State};
 
@@ -423,56 +424,114 @@ unsafe fn types_of<'a>(own: Pointer) -> Result<&'a State, Raised> {
     unsafe { types::of_subtype(ffi::Py_TYPE(own)) }
 }
 
-/// The parts that a transaction may change, from the argument `slots`: an `int` with a bit for each, or `None` for all.
-unsafe fn slots_of(given: Pointer) -> Result<Slots, Raised> {
-    // SAFETY: a live argument; a fresh object of bytes.
-    unsafe {
-        if given == ffi::Py_None() {
-            return Ok(Slots::all());
-        }
-        let bits = Object::share(given)?.attribute(c"bit_length")?.call(&[])?;
-        let size = ffi::PyLong_AsSsize_t(bits.as_ptr());
-        if size < 0 {
-            return Err(Raised);
-        }
-        let words = size.unsigned_abs().div_ceil(64);
-        let count = Object::own(ffi::PyLong_FromSize_t(words * 8))?;
-        let order = ropewalk_capi::object::text("little")?;
-        let bytes = Object::share(given)?.attribute(c"to_bytes")?.call(&[count.as_ptr(), order.as_ptr()])?;
-        let bytes = bytes.as_bytes().unwrap_or_default();
-        let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
-        Ok(Slots::of(bytes.chunks(8).map(word).collect()))
-    }
-}
-
-/// `store._commit(transaction, slots, claim)`: the new version and its epoch, or `None` after a conflict. The
-/// transaction ends with success and with an exception; after a conflict it has ended, too, and knows the path.
+/// `store._commit(transaction, claim)`: the new version and its epoch, or `None` after a conflict. The transaction has
+/// ended then, in any case, and knows the path of the conflict.
 #[entry]
 pub(crate) unsafe extern "C" fn commit(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: a store of ours, and as many live arguments as `count` says.
     unsafe {
         let done = (|| {
             let types = types_of(own)?;
-            if count != 3 || ffi::Py_TYPE(*arguments) != types.transaction.cast() {
-                ffi::PyErr_SetString(
-                    ffi::PyExc_TypeError,
-                    c"_commit takes a transaction, slots and a claim".as_ptr(),
-                );
+            if count != 2 || ffi::Py_TYPE(*arguments) != types.transaction.cast() {
+                let said = c"_commit takes a transaction and a claim";
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, said.as_ptr());
                 return Err(Raised);
             }
             let scope = content::<Scope>(*arguments);
             scope.check()?;
-            let slots = slots_of(*arguments.add(1))?;
-            let claim = ffi::PyLong_AsUnsignedLongLong(*arguments.add(2));
+            let claim = ffi::PyLong_AsUnsignedLongLong(*arguments.add(1));
             if claim == u64::MAX && !ffi::PyErr_Occurred().is_null() {
                 return Err(Raised);
             }
             scope.set_phase(Phase::Committing);
-            let made = attempt(types, own, scope, *arguments, &slots, claim);
+            let made = attempt(types, own, scope, *arguments, claim);
             scope.end();
             made
         })();
         done.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
+/// `store._attempt(function, rule, label, claim, args, kwargs)`: runs a function with a draft and the arguments, and
+/// commits; gives its result and the commit, or `None` after a conflict. The commit is `None` if the function gave an
+/// `Err`, which gives the changes up.
+#[entry]
+pub(crate) unsafe extern "C" fn run_once(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
+    // SAFETY: a store of ours, and as many live arguments as `count` says.
+    unsafe {
+        let done = (|| {
+            let types = types_of(own)?;
+            let given = std::slice::from_raw_parts(arguments, count.unsigned_abs());
+            let &[function, rule, label, claim, args, kwargs] = given else { return Err(wrong_attempt()) };
+            if ffi::Py_TYPE(rule) != types.rule.cast()
+                || ffi::PyTuple_CheckExact(args) == 0
+                || ffi::PyDict_CheckExact(kwargs) == 0
+            {
+                return Err(wrong_attempt());
+            }
+            let claim = ffi::PyLong_AsUnsignedLongLong(claim);
+            if claim == u64::MAX && !ffi::PyErr_Occurred().is_null() {
+                return Err(Raised);
+            }
+            let (root, number, _) = store(own).now()?;
+            let (rule, label) = (Object::share(rule)?, Object::share(label)?);
+            let begun = transaction::begin(types, Object::share(own)?, root, number, rule, label)?;
+            let scope = content::<Scope>(begun.as_ptr());
+            let made = ran(types, own, &begun, scope, function, claim, args, kwargs);
+            scope.end();
+            made
+        })();
+        done.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
+fn wrong_attempt() -> Raised {
+    // SAFETY: the thread is attached; a live exception class and a C string.
+    unsafe {
+        ffi::PyErr_SetString(ffi::PyExc_TypeError, c"_attempt was called with other arguments".as_ptr());
+    }
+    Raised
+}
+
+/// # Safety
+///
+/// Live objects of the kinds that `run_once` has checked.
+#[allow(clippy::too_many_arguments, reason = "one caller, which has checked them")]
+unsafe fn ran(
+    types: &State,
+    own: Pointer,
+    begun: &Object,
+    scope: &Scope,
+    function: Pointer,
+    claim: u64,
+    args: Pointer,
+    kwargs: Pointer,
+) -> Result<Object, Raised> {
+    // SAFETY: the caller's; an array of live objects, which the tuple and the root keep.
+    unsafe {
+        let draft = scope.root.share().ok_or(Raised)?;
+        let count = ffi::PyTuple_Size(args);
+        let mut all = Vec::with_capacity(count.unsigned_abs() + 1);
+        all.push(draft.as_ptr());
+        all.extend((0..count).map(|index| ffi::PyTuple_GetItem(args, index)));
+        let named = if ffi::PyDict_Size(kwargs) == 0 { ptr::null_mut() } else { kwargs };
+        let result = Object::own(ffi::PyObject_VectorcallDict(function, all.as_ptr(), all.len(), named))?;
+        scope.check()?;
+        let mut result = result;
+        let class = ffi::Py_TYPE(result.as_ptr());
+        if !crate::kinds::is_atom(class) {
+            result = Object::share(types.plain)?.call(&[begun.as_ptr(), result.as_ptr()])?;
+        }
+        if class == types.err.cast() {
+            return Object::own(ffi::Py_BuildValue(c"OO".as_ptr(), result.as_ptr(), ffi::Py_None()));
+        }
+        scope.check()?;
+        scope.set_phase(Phase::Committing);
+        let done = attempt(types, own, scope, begun.as_ptr(), claim)?;
+        if done.is_none() {
+            return Ok(done);
+        }
+        Object::own(ffi::Py_BuildValue(c"OO".as_ptr(), result.as_ptr(), done.as_ptr()))
     }
 }
 
@@ -484,12 +543,13 @@ unsafe fn attempt(
     own: Pointer,
     scope: &Scope,
     transaction: Pointer,
-    slots: &Slots,
     claim: u64,
 ) -> Result<Object, Raised> {
     // SAFETY: the caller's.
     unsafe {
         let this = store(own);
+        let rule = scope.rule.share().ok_or(Raised)?;
+        let slots = content::<Rule>(rule.as_ptr()).changes();
         let encode = this.encode.share();
         let (check, effects) = (this.check.share(), scope.effects.share());
         let label = scope.label.share().unwrap_or_else(Object::none);
@@ -536,6 +596,16 @@ unsafe fn attempt(
     }
 }
 
+/// `store._has_effects`: whether a commit has effects that nobody has taken.
+#[entry]
+pub(crate) unsafe extern "C" fn has_effects(own: Pointer, _: *mut c_void) -> Pointer {
+    // SAFETY: a store of ours; nothing of the interpreter runs under the guard.
+    unsafe {
+        let has_some = !store(own).inner.lock().effects.is_empty();
+        ffi::PyBool_FromLong(has_some.into())
+    }
+}
+
 /// The result of a commit; writes the journal's batch if it has grown large.
 unsafe fn finished(
     this: &Store,
@@ -569,14 +639,19 @@ fn sleep(wait: impl Fn(Option<Instant>) -> bool) -> Result<(), Raised> {
     }
 }
 
-/// `store._claim(slots)`: claims parts, waits until they are granted, and gives the claim's number.
+/// `store._claim(rule)`: claims the parts that the rule's transactions touch, waits until they are granted, and gives
+/// the claim's number.
 #[entry]
-pub(crate) unsafe extern "C" fn claim(own: Pointer, slots: Pointer) -> Pointer {
-    // SAFETY: a store of ours, and a live argument.
+pub(crate) unsafe extern "C" fn claim(own: Pointer, rule: Pointer) -> Pointer {
+    // SAFETY: a store of ours, and a live argument, whose type is checked.
     unsafe {
         let made = (|| {
+            if ffi::Py_TYPE(rule) != types_of(own)?.rule.cast() {
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"_claim takes a rule".as_ptr());
+                return Err(Raised);
+            }
             let this = store(own);
-            let number = this.claims.claim(slots_of(slots)?);
+            let number = this.claims.claim(content::<Rule>(rule).touches());
             if let Err(Raised) = sleep(|deadline| this.claims.wait_granted(number, deadline)) {
                 this.claims.release(number);
                 return Err(Raised);

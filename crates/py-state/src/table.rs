@@ -73,21 +73,31 @@ pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
     ]
 }
 
-/// `set_hooks(kind_of, violated)`
+/// `set_hooks(kind_of, violated, plain, err)`
 #[entry]
 unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: our module, and as many live arguments as `count` says.
     unsafe {
         let done = (|| {
-            let Some(state) = types::MODULE.state(module).filter(|_| count == 2) else {
-                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"set_hooks takes two functions".as_ptr());
+            let Some(state) = types::MODULE.state(module).filter(|_| count == 4) else {
+                ffi::PyErr_SetString(
+                    ffi::PyExc_TypeError,
+                    c"set_hooks takes three functions and a class".as_ptr(),
+                );
                 return Err(Raised);
             };
-            let hooks = [Object::share(*arguments)?, Object::share(*arguments.add(1))?];
-            let [kind_of, violated] = hooks.map(Object::into_ptr);
+            let hooks = [
+                Object::share(*arguments)?,
+                Object::share(*arguments.add(1))?,
+                Object::share(*arguments.add(2))?,
+                Object::share(*arguments.add(3))?,
+            ];
+            let [kind_of, violated, plain, err] = hooks.map(Object::into_ptr);
             let old = [
                 std::mem::replace(&mut state.kind_of, kind_of),
                 std::mem::replace(&mut state.violated, violated),
+                std::mem::replace(&mut state.plain, plain),
+                std::mem::replace(&mut state.err, err),
             ];
             for old in old {
                 drop(Object::own(old));
@@ -176,11 +186,18 @@ fn rule_type(module: &Object) -> Result<Object, Raised> {
             name: c"ropewalk._state.Rule",
             doc: c"Rule(reads, writes, zone, record, names)\n--\n\nWhat a transaction may do at one place.",
             flags: GC,
-            methods: vec![fast_method(
-                c"link",
-                rule::link,
-                c"link($self, fields, items, /)\n--\n\nSets the rules of the places below, once.",
-            )],
+            methods: vec![
+                fast_method(
+                    c"link",
+                    rule::link,
+                    c"link($self, fields, items, /)\n--\n\nSets the rules of the places below, once.",
+                ),
+                fast_method(
+                    c"number",
+                    rule::number,
+                    c"number($self, touches, changes, /)\n--\n\nSets the numbered parts that are touched and changed.",
+                ),
+            ],
             getters: vec![],
             slots: &[
                 (ffi::Py_tp_new, rule::new as *mut c_void),
@@ -407,7 +424,12 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                 fast_method(
                     c"_commit",
                     store::commit,
-                    c"_commit($self, transaction, slots, claim, /)\n--\n\nCommits a transaction.",
+                    c"_commit($self, transaction, claim, /)\n--\n\nCommits a transaction.",
+                ),
+                fast_method(
+                    c"_attempt",
+                    store::run_once,
+                    c"_attempt($self, function, rule, label, claim, args, kwargs, /)\n--\n\nRuns a function and commits.",
                 ),
                 fast_method(
                     c"_wait",
@@ -423,7 +445,7 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                     c"_claim",
                     store::claim,
                     ffi::METH_O,
-                    c"_claim($self, slots, /)\n--\n\nClaims parts of the state.",
+                    c"_claim($self, rule, /)\n--\n\nClaims parts of the state.",
                 ),
                 method(
                     c"_release",
@@ -458,6 +480,7 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
             ],
             getters: vec![
                 getter(c"version", store::version, c"The number of the newest version."),
+                getter(c"_has_effects", store::has_effects, c"Whether effects wait for delivery."),
                 getter(c"closed", store::is_closed, c"Whether it was closed."),
             ],
             slots: &[

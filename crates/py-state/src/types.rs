@@ -47,6 +47,10 @@ pub(crate) struct State {
     /// `violated(transaction, path, access)`: the exception for an access that the contract does not declare. Set by the
     /// package.
     pub(crate) violated: Pointer,
+    /// `plain(transaction, result)`: a result with values in the place of drafts. Set by the package.
+    pub(crate) plain: Pointer,
+    /// The class `Err`. Set by the package.
+    pub(crate) err: Pointer,
     /// Classes that are leaves and keep no mark: a `dict` from each to `None`.
     pub(crate) leaves: Pointer,
     /// The name under which a class keeps its `Record`.
@@ -82,6 +86,8 @@ impl State {
             &mut self.store,
             &mut self.kind_of,
             &mut self.violated,
+            &mut self.plain,
+            &mut self.err,
             &mut self.leaves,
             &mut self.record_name,
         ]

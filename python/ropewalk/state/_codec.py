@@ -16,7 +16,7 @@ from ropewalk._errors import StateError
 from ropewalk.state._kinds import kind_of, names_of
 from ropewalk.state._records import is_record
 
-_PROTOCOL = 5
+PROTOCOL = 5
 
 
 class _Reducers(dict[type, Callable[[Any], Any]]):
@@ -47,7 +47,7 @@ def dumps(value: object) -> bytes:
         StateError: a part of it cannot be pickled.
     """
     buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, _PROTOCOL)
+    pickler = pickle.Pickler(buffer, PROTOCOL)
     # A new table each time, so that no class is kept alive by what was written of it.
     pickler.dispatch_table = cast("Any", _Reducers())
     try:

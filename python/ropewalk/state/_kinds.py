@@ -10,6 +10,7 @@ from typing import Any, cast
 
 from ropewalk._errors import ContractViolation, NotFrozen, StateError
 from ropewalk._load import state as _native
+from ropewalk.result import Err, Ok
 from ropewalk.state._contract import violation
 from ropewalk.state._records import fields_of, is_record
 from ropewalk.state._values import is_leaf, refuse_mutable
@@ -148,7 +149,26 @@ def text_in(state: Any, steps: tuple[Any, ...]) -> str:
     return found or "the state"
 
 
-_native.set_hooks(kind_of, violated)
+_DRAFTS = (_native.RecordDraft, _native.MapDraft, _native.VectorDraft, _native.CounterDraft)
+
+
+def plain(transaction: _native.Transaction, result: Any) -> Any:
+    """Returns a result with values in the place of drafts, which are of no use once the transaction has ended."""
+    kind = type(result)
+    if kind in _DRAFTS:
+        return transaction.value(result)
+    if kind is Ok and type(result.value) in _DRAFTS:
+        return Ok(transaction.value(result.value))
+    if kind is Err and type(result.error) in _DRAFTS:
+        return Err(transaction.value(result.error))
+    if kind in (tuple, list) and any(type(part) in _DRAFTS for part in result):
+        return kind(transaction.value(part) for part in result)
+    if kind is dict and any(type(part) in _DRAFTS for part in result.values()):
+        return {key: transaction.value(part) for key, part in result.items()}
+    return result
+
+
+_native.set_hooks(kind_of, violated, plain, Err)
 collections.abc.Mapping.register(_native.PMap)
 collections.abc.Sequence.register(_native.PVector)
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
+import pickle
 import threading
 import time
 import uuid
@@ -12,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from ropewalk._errors import JournalError, StateError
 from ropewalk._load import state as _native
 from ropewalk.journal import Journal, Sync
-from ropewalk.state._codec import dumps, loads
+from ropewalk.state._codec import PROTOCOL, dumps, loads
 from ropewalk.state._diff import between
 from ropewalk.state._effects import Effect
 from ropewalk.state._past import with_transients
@@ -27,6 +28,7 @@ _log = logging.getLogger("ropewalk.state")
 #: The first item of each record.
 _STATE, _COMMIT, _DELIVERED = "state", "commit", "delivered"
 _FORMAT = 1
+_ATOMS = frozenset((bool, bytes, float, int, str, type(None)))
 #: A journal is compacted when it has grown to so many times its size after the last compaction, and at least so
 #: many bytes.
 _GROWTH = 4
@@ -127,8 +129,12 @@ class Log:
 
     def encode(self, version: int, changes: Any, transaction: _native.Transaction) -> bytes:
         """Returns the record of a commit."""
-        meta: Any = transaction.label
-        return dumps((_COMMIT, version, tuple(meta), changes, transaction.effects or (), time.time()))
+        effects = transaction.effects
+        record = (_COMMIT, version, tuple(transaction.label), changes, effects or (), time.time())
+        if effects is None and all(type(value) in _ATOMS for _, _, value in changes):
+            # The C function alone writes the same bytes in a fraction of the time.
+            return pickle.dumps(record, PROTOCOL)
+        return dumps(record)
 
     def encode_step(self, version: int, old: Any, new: Any, meta: Any) -> bytes:
         """Returns the record of a commit that was made of an older state."""

@@ -7,6 +7,7 @@ import os
 import random
 import time
 import weakref
+import weakref
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
@@ -14,7 +15,6 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 from ropewalk._checked import checked_count
 from ropewalk._errors import Conflict, HistoryGone
 from ropewalk._load import state as _native
-from ropewalk.result import Err, Ok
 from ropewalk.state._effects import Effects
 from ropewalk.state._kinds import text_in
 from ropewalk.state._log import Log
@@ -64,13 +64,13 @@ class Version(NamedTuple):
     at: float
 
 
-class _Compiled(NamedTuple):
+class _Prepared(NamedTuple):
     """A task, ready for the state of a store."""
 
+    function: Callable[..., Any]
     rule: _native.Rule
-    #: What it reads or writes, and what it writes, as bits; `None` for all.
-    touches: int | None
-    writes: int | None
+    meta: Meta
+    retries: int
 
 
 class Store(_native.StoreBase, Generic[S]):
@@ -152,7 +152,9 @@ class Store(_native.StoreBase, Generic[S]):
         self._shape = shape_of(type(frozen)) if not isinstance(frozen, _native.PMap) else shape_of(Any)
         self._retries = retries
         self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)
-        self._compiled: weakref.WeakKeyDictionary[Task[..., Any], _Compiled] = weakref.WeakKeyDictionary()
+        self._tasks: weakref.WeakKeyDictionary[Task[..., Any], _Prepared] = weakref.WeakKeyDictionary()
+        #: What ran last, most often the next one too.
+        self._last: tuple[Any, _Prepared] = (None, _Prepared(len, self._whole, Meta(), 0))
         self._effects = Effects(self, log)
         self._syncer = Syncer(self)
         return self
@@ -239,53 +241,48 @@ class Store(_native.StoreBase, Generic[S]):
         self, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, tuple[int, int] | None]:
         """Runs a task until it commits; returns its result and the commit, which may not be on the disk yet."""
-        function, meta, compiled, retries = self._prepared(task)
-        attempt = claim = 0
+        last, prepared = self._last
+        if last is not task:
+            prepared = self._prepare(task)
+            self._last = task, prepared
+        function, rule, meta, retries = prepared
+        done = self._attempt(function, rule, meta, 0, args, kwargs)
+        if done is not None:
+            return done
+        for attempt in range(1, retries + 1):
+            # A random pause keeps transactions apart that have met; it is no secret.
+            time.sleep(random.random() * _PAUSE * 2 ** min(attempt, 8))  # noqa: S311
+            done = self._attempt(function, rule, meta, 0, args, kwargs)
+            if done is not None:
+                return done
+        claim = self._claim(rule)
         try:
             while True:
-                transaction = self._begin(compiled.rule, meta)
-                try:
-                    result = function(transaction.root, *args, **kwargs)
-                    if type(result) is Err:
-                        error = result.error
-                        value = transaction.value(error)
-                        return (result if value is error else Err(value)), None
-                    result = _plain(transaction, result)
-                    done = self._commit(transaction, compiled.writes, claim)
-                finally:
-                    transaction.abort()
+                # What it touches changes no more; what lies outside of its contract and was read all the same may.
+                done = self._attempt(function, rule, meta, claim, args, kwargs)
                 if done is not None:
-                    return result, done
-                attempt += 1
-                if attempt > retries and not claim:
-                    claim = self._claim(compiled.touches)
-                elif attempt > 1:
-                    # A random pause keeps transactions apart that have met; it is no secret.
-                    time.sleep(random.random() * _PAUSE * 2 ** min(attempt, 8))  # noqa: S311
+                    return done
         finally:
-            if claim:
-                self._release(claim)
+            self._release(claim)
 
-    def _prepared(self, task: Any) -> tuple[Callable[..., Any], Meta, _Compiled, int]:
+    def _prepare(self, task: Any) -> _Prepared:
         if isinstance(task, Task):
-            compiled = self._compiled.get(task)
-            if compiled is None:
-                compiled = self._compiled[task] = self._compile(task)
-            meta = Meta(task.label, task=task.label)
-            return task.__wrapped__, meta, compiled, self._retries if task.retries is None else task.retries
+            prepared = self._tasks.get(task)
+            if prepared is None:
+                rule = task.rule_for(self._shape)
+                if task.contract is not None:
+                    reads, writes = slots_of(task.contract, self._shape)
+                    rule.number(reads | writes, writes)
+                retries = self._retries if task.retries is None else task.retries
+                meta = Meta(task.label, task=task.label)
+                prepared = self._tasks[task] = _Prepared(task.__wrapped__, rule, meta, retries)
+            return prepared
         if isinstance(task, functools.partial) or not callable(task):
             raise TypeError(
                 f"a transaction runs a task or a function, and its arguments follow it; not {task!r}"
             )
         name = getattr(task, "__qualname__", repr(task))
-        return task, Meta(name, task=name), _Compiled(self._whole, None, None), self._retries
-
-    def _compile(self, task: Task[..., Any]) -> _Compiled:
-        rule = task.rule_for(self._shape)
-        if task.contract is None:
-            return _Compiled(rule, None, None)
-        reads, writes = slots_of(task.contract, self._shape)
-        return _Compiled(rule, reads | writes, writes)
+        return _Prepared(task, self._whole, Meta(name, task=name), self._retries)
 
     @contextmanager
     def transaction(
@@ -304,7 +301,7 @@ class Store(_native.StoreBase, Generic[S]):
         Raises:
             Conflict: something that the block has read was changed meanwhile.
         """
-        claim = self._claim(None) if exclusive else 0
+        claim = self._claim(self._whole) if exclusive else 0
         try:
             native = self._begin(self._whole, Meta(label, who, why))
             transaction = Transaction(self, native)
@@ -312,7 +309,7 @@ class Store(_native.StoreBase, Generic[S]):
                 yield transaction
                 if not native.is_open:
                     return
-                done = self._commit(native, None, claim)
+                done = self._commit(native, claim)
                 if done is None:
                     raise transaction._conflict()
             finally:
@@ -328,7 +325,8 @@ class Store(_native.StoreBase, Generic[S]):
         if self._log is not None:
             self._wait(*done)
             self._log.wrote(self)
-        self._effects.deliver()
+        if self._has_effects:
+            self._effects.deliver()
 
     # --- undo ---------------------------------------------------------------------------------------------------------
 
@@ -494,20 +492,3 @@ def _place(state: Any, path: tuple[Any, ...]) -> Any:
         except Exception:
             return None
     return state
-
-
-_DRAFTS = (_native.RecordDraft, _native.MapDraft, _native.VectorDraft, _native.CounterDraft)
-
-
-def _plain(transaction: _native.Transaction, result: Any) -> Any:
-    """A result without drafts: a draft would be of no use once the transaction has ended."""
-    kind = type(result)
-    if kind in _DRAFTS:
-        return transaction.value(result)
-    if kind is Ok and type(result.value) in _DRAFTS:
-        return Ok(transaction.value(result.value))
-    if kind in (tuple, list) and any(type(part) in _DRAFTS for part in result):
-        return kind(transaction.value(part) for part in result)
-    if kind is dict and any(type(part) in _DRAFTS for part in result.values()):
-        return {key: transaction.value(part) for key, part in result.items()}
-    return result
