@@ -7,7 +7,6 @@ import os
 import random
 import time
 import weakref
-import weakref
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
