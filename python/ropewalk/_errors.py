@@ -708,6 +708,13 @@ class Conflict(StateError, RuntimeError):
     version: int = 0
 
 
+class InvariantBroken(StateError, ValueError):
+    """A transaction would have made a state that an invariant forbids."""
+
+    code = "RW-INVARIANT"
+    remedy = "Change the task so that the new state fulfils the invariant that the message names."
+
+
 class TransactionEnded(StateError, RuntimeError):
     """A draft was used after its transaction had ended, or by another thread."""
 

@@ -309,6 +309,10 @@ errors! {
         Conflict("StateError", "RuntimeError") = "RW-CONFLICT",
             "Run the transaction again; `Store.run` does that by itself.";
 
+        /// A transaction would have made a state that an invariant forbids.
+        InvariantBroken("StateError", "ValueError") = "RW-INVARIANT",
+            "Change the task so that the new state fulfils the invariant that the message names.";
+
         /// A draft was used after its transaction had ended, or by another thread.
         TransactionEnded("StateError", "RuntimeError") = "RW-TRANSACTION-ENDED",
             "Take values out of drafts before the transaction ends, and read a snapshot afterwards.";

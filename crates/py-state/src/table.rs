@@ -63,6 +63,7 @@ pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
             ffi::METH_O,
             c"Says that objects of a class never change and have no parts.",
         ),
+        method(c"transaction_of", transaction_of, ffi::METH_O, c"The transaction that a draft belongs to."),
         fast_method(c"replaced", replaced, c"A copy of a record with another value in a field."),
         method(
             c"freeze",
@@ -119,6 +120,25 @@ unsafe extern "C" fn add_leaf(module: Pointer, class: Pointer) -> Pointer {
             }
             _ => ptr::null_mut(),
         }
+    }
+}
+
+/// `transaction_of(draft)`
+#[entry]
+unsafe extern "C" fn transaction_of(module: Pointer, draft: Pointer) -> Pointer {
+    // SAFETY: our module, and a live argument, whose type is checked.
+    unsafe {
+        let found = (|| {
+            let state = types::of_module(module)?;
+            if !state.is_draft(draft) {
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"transaction_of takes a draft".as_ptr());
+                return Err(Raised);
+            }
+            let head = crate::draft::head(state, draft);
+            head.open()?;
+            head.scope.share().ok_or(Raised)
+        })();
+        found.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
     }
 }
 
@@ -379,6 +399,12 @@ fn transaction_type(module: &Object) -> Result<Object, Raised> {
                     transaction::footprint,
                     ffi::METH_NOARGS,
                     c"footprint($self, /)\n--\n\nWhat was read and written so far, as a list of (path, access).",
+                ),
+                method(
+                    c"changes",
+                    transaction::changes,
+                    ffi::METH_NOARGS,
+                    c"changes($self, /)\n--\n\nWhat was changed so far, as a list of (number, path, value).",
                 ),
                 method(
                     c"abort",

@@ -271,6 +271,26 @@ pub(crate) unsafe extern "C" fn footprint(own: Pointer, _: Pointer) -> Pointer {
     }
 }
 
+/// `transaction.changes()`: what was changed so far, as a list of `(number, path, value)`.
+#[entry]
+pub(crate) unsafe extern "C" fn changes(own: Pointer, _: Pointer) -> Pointer {
+    // SAFETY: a transaction of ours.
+    unsafe {
+        let made = (|| {
+            let scope = open(own)?;
+            let base = scope.base.share().ok_or_else(ended)?;
+            scope.set_phase(Phase::Committing);
+            let applied = apply(types::of(ffi::Py_TYPE(own))?, scope, base.as_ptr(), true);
+            scope.set_phase(Phase::Open);
+            match applied? {
+                Made::State(_, Some(changes)) => Ok(changes),
+                _ => Err(errors::raise_text(Code::StateError, "a transaction does not fit to its own base")),
+            }
+        })();
+        made.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
 /// `transaction.abort()`: gives the changes up. Nothing happens if it has ended.
 #[entry]
 pub(crate) unsafe extern "C" fn abort(own: Pointer, _: Pointer) -> Pointer {

@@ -34,6 +34,7 @@ from ropewalk.state._dtypes import (
     uint32,
     uint64,
 )
+from ropewalk.state._invariants import invariant
 from ropewalk.state._kinds import leaf
 from ropewalk.state._merge import DELETE
 from ropewalk.state._paths import (
@@ -103,6 +104,7 @@ __all__ = [
     "int16",
     "int32",
     "int64",
+    "invariant",
     "leaf",
     "meets",
     "path_at",

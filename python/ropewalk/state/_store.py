@@ -15,6 +15,7 @@ from ropewalk._checked import checked_count
 from ropewalk._errors import Conflict, HistoryGone
 from ropewalk._load import state as _native
 from ropewalk.state._effects import Effects
+from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._kinds import text_in
 from ropewalk.state._log import Log
 from ropewalk.state._merge import merge_into
@@ -23,6 +24,7 @@ from ropewalk.state._shape import Shape, shape_of
 from ropewalk.state._slots import slots as slots_of
 from ropewalk.state._syncer import Syncer
 from ropewalk.state._task import Task
+from ropewalk.state._watched import Watcher
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -103,6 +105,7 @@ class Store(_native.StoreBase, Generic[S]):
         NotFrozen: a part of the state may change in place.
         JournalError: the journal cannot be opened, and its subclasses as `Journal` raises them.
         StateError: the journal is one of another state.
+        InvariantBroken: the first state breaks an invariant.
     """
 
     _log: Log | None
@@ -122,13 +125,20 @@ class Store(_native.StoreBase, Generic[S]):
         """Opens a store."""
         history = checked_count("history", history, 1)
         retries = checked_count("retries", retries, 0)
+        every = tuple(invariants)
+        check = checker(every)
         frozen = _native.freeze(state)
         log = None
         version = 0
-        if journal is not None:
+        if journal is None:
+            for one in every:
+                check_one(one, frozen)
+        else:
             log = Log(journal, sync, seconds)
             try:
                 frozen, version = log.recover(frozen)
+                for one in every:
+                    check_one(one, frozen)
             except BaseException:
                 log.close()
                 raise
@@ -138,7 +148,7 @@ class Store(_native.StoreBase, Generic[S]):
                 frozen,
                 version,
                 history,
-                None,
+                check,
                 None if log is None else log.encode,
                 None if log is None else log.handle,
             )
@@ -156,6 +166,7 @@ class Store(_native.StoreBase, Generic[S]):
         self._last: tuple[Any, _Prepared] = (None, _Prepared(len, self._whole, Meta(), 0))
         self._effects = Effects(self, log)
         self._syncer = Syncer(self)
+        self._watcher = Watcher()
         return self
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -196,6 +207,7 @@ class Store(_native.StoreBase, Generic[S]):
 
         Raises:
             ContractViolation: the task touches what its contract does not declare.
+            InvariantBroken: the new state breaks an invariant.
             JournalError: the record could not be written; the commit is undone.
             StoreClosed: the store was closed.
         """
@@ -273,8 +285,11 @@ class Store(_native.StoreBase, Generic[S]):
                     reads, writes = slots_of(task.contract, self._shape)
                     rule.number(reads | writes, writes)
                 retries = self._retries if task.retries is None else task.retries
+                function = task.__wrapped__
+                if task.strict == "warn":
+                    function = self._watched(task)
                 meta = Meta(task.label, task=task.label)
-                prepared = self._tasks[task] = _Prepared(task.__wrapped__, rule, meta, retries)
+                prepared = self._tasks[task] = _Prepared(function, rule, meta, retries)
             return prepared
         if isinstance(task, functools.partial) or not callable(task):
             raise TypeError(
@@ -282,6 +297,18 @@ class Store(_native.StoreBase, Generic[S]):
             )
         name = getattr(task, "__qualname__", repr(task))
         return _Prepared(task, self._whole, Meta(name, task=name), self._retries)
+
+    def _watched(self, task: Task[..., Any]) -> Callable[..., Any]:
+        """The function of a task, which reports at its end what it has touched."""
+        function: Callable[..., Any] = task.__wrapped__
+
+        def watched(draft: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return function(draft, *args, **kwargs)
+            finally:
+                self._watcher.look(task, self._kind, _native.transaction_of(draft))
+
+        return watched
 
     @contextmanager
     def transaction(

@@ -166,7 +166,7 @@ impl Scope {
 /// What each draft has.
 pub(crate) struct Head {
     /// The transaction.
-    pub(super) scope: Field,
+    pub(crate) scope: Field,
     /// The value that the place had when the draft was made.
     pub(super) base: Field,
     pub(super) rule: Field,
