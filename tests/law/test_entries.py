@@ -71,6 +71,7 @@ HOLD_NOTHING = {
     "CallLog": "the core's journal, and tables of digests",
     "JournalBase": "the core's journal, and tickets",
     "Lent": "segments",
+    "Missing": "nothing",
     "PoolHandle": "what the pool has, which the pool shows",
     "RecordReader": "a file",
     "ResultBuffer": "a segment",

@@ -84,6 +84,8 @@ STATICS = {
     "crates/py-results/src/lib.rs": {"MODULE": "a definition"},
     "crates/py-results/src/nest.rs": {"OUTERMOST": "an address on the thread's stack"},
     "crates/py-state/src/lib.rs": {"MODULE": "a definition"},
+    "crates/py-state/src/nest.rs": {"OUTERMOST": "an address on the thread's stack"},
+    "crates/py-state/src/node.rs": {"NEXT": "a number"},
 }
 _PLAIN = ("capi", "py-bus", "py-loop", "py-results", "py-pool", "py-state")
 _COMMENT = re.compile(r"//[^\n]*")

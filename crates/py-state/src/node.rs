@@ -61,7 +61,7 @@ pub(crate) fn new_owner() -> u64 {
 #[inline]
 pub(crate) unsafe fn is_collected(object: Pointer) -> bool {
     // SAFETY: the caller's.
-    unsafe { (*ffi::Py_TYPE(object)).tp_flags & ffi::Py_TPFLAGS_HAVE_GC != 0 }
+    unsafe { ffi::PyType_IS_GC(ffi::Py_TYPE(object)) != 0 }
 }
 
 /// A new reference to the same object.

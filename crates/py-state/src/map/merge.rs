@@ -89,11 +89,11 @@ unsafe fn merge_pairs(edit: &mut Edit, source: Pointer) -> Result<(), Raised> {
     unsafe {
         each(source, |at, pair| {
             let text = c"an entry of a map is a pair of a key and a value".as_ptr();
-            let pair = Object::own(ffi::PySequence_Tuple(pair.as_ptr())).or_else(|Raised| {
+            let pair = Object::own(ffi::PySequence_Tuple(pair.as_ptr())).map_err(|Raised| {
                 if ffi::PyErr_ExceptionMatches(ffi::PyExc_TypeError) != 0 {
                     ffi::PyErr_SetString(ffi::PyExc_TypeError, text);
                 }
-                Err(Raised)
+                Raised
             })?;
             let length = ffi::PyTuple_Size(pair.as_ptr());
             if length != 2 {

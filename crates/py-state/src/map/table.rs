@@ -32,7 +32,7 @@ fn make_type(module: &Object) -> Result<Object, Raised> {
     let kind = heap::make_type::<Content>(
         module,
         Type {
-            name: c"ropewalk._state.PMap",
+            name: c"ropewalk.state.PMap",
             doc: MAP,
             // The interpreter uses a type's vectorcall directly only if the type is immutable.
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_IMMUTABLETYPE | ffi::Py_TPFLAGS_MAPPING,

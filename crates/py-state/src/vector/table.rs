@@ -35,7 +35,7 @@ fn make_type(module: &Object) -> Result<Object, Raised> {
     let kind = heap::make_type::<Content>(
         module,
         Type {
-            name: c"ropewalk._state.PVector",
+            name: c"ropewalk.state.PVector",
             doc: VECTOR,
             // The interpreter uses a type's vectorcall directly only if the type is immutable.
             flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_IMMUTABLETYPE | ffi::Py_TPFLAGS_SEQUENCE,
