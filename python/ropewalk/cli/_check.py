@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
