@@ -66,8 +66,6 @@ class Holder:
     def inside(b: Draft[Bank]) -> int:
         return int(b.limits)
 
-    other = task(reads=[P.limits])(lambda b: b.limits)
-
 
 def test_a_task_is_called_with_any_object() -> None:
     bank = SimpleNamespace(accounts={"ann": 5}, limits=9)
