@@ -30,6 +30,8 @@ class Rule:
 
 
 native: Any = state
+#: Other processes have no stand-ins.
+STANDING_IN = not hasattr(native, "PMap")
 if not hasattr(native, "PMap"):
     native.PMap = PMap
     native.PVector = PVector
