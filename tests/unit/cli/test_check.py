@@ -5,12 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
-import pytest
 from tests.unit.cli.conftest import Run
-
-from ropewalk._load import state
-
-with_maps = pytest.mark.skipif(not hasattr(state, "PMap"), reason="the extension module has no maps yet")
 
 BANK = """
 from dataclasses import dataclass
@@ -121,7 +116,6 @@ def test_the_file_is_needed(run: Run) -> None:
     assert "ropewalk check FILE.toml" in run("check", "--help").stdout
 
 
-@with_maps
 def test_right_contracts(run: Run, folder: Path) -> None:
     (folder / "own_bank.py").write_text(BANK + RIGHT)
     for target in ("own_bank.py", "own_bank", str(folder / "own_bank.py")):
@@ -129,7 +123,6 @@ def test_right_contracts(run: Run, folder: Path) -> None:
         assert (done.returncode, done.stdout) == (0, "2 tasks, 0 errors, 0 warnings, 0 notes\n"), done.stderr
 
 
-@with_maps
 def test_wrong_contracts_are_explained(run: Run, folder: Path) -> None:
     (folder / "own_bank.py").write_text(BANK + RIGHT)
     (folder / "own_wrong.py").write_text(WRONG)
@@ -147,7 +140,6 @@ def test_wrong_contracts_are_explained(run: Run, folder: Path) -> None:
     ]
 
 
-@with_maps
 def test_contracts_as_json(run: Run, folder: Path) -> None:
     (folder / "own_bank.py").write_text(BANK + RIGHT)
     (folder / "own_wrong.py").write_text(WRONG)
@@ -169,7 +161,6 @@ def test_contracts_as_json(run: Run, folder: Path) -> None:
     assert (without["suggestion"], without["has_contract"]) == ("@task(reads=[P.most])", False)
 
 
-@with_maps
 def test_a_contract_of_a_wrong_path_is_found_on_import(run: Run, folder: Path) -> None:
     (folder / "own_bank.py").write_text(BANK + "\n@task(reads=[P.acounts])\ndef f(b): ...\n")
     done = run("check", "own_bank.py")
@@ -178,7 +169,6 @@ def test_a_contract_of_a_wrong_path_is_found_on_import(run: Run, folder: Path) -
     assert "Bank has no field 'acounts'. Did you mean 'accounts'?" in done.stderr
 
 
-@with_maps
 def test_modules_that_are_not_there_and_have_no_tasks(run: Run, folder: Path) -> None:
     done = run("check", "nothing.py")
     assert (done.returncode, done.stdout) == (2, "")
@@ -193,7 +183,6 @@ def test_modules_that_are_not_there_and_have_no_tasks(run: Run, folder: Path) ->
     ]
 
 
-@with_maps
 def test_configurations_and_modules_at_once(run: Run, folder: Path) -> None:
     (folder / "own_bank.py").write_text(BANK + RIGHT)
     (folder / "runtime.toml").write_text("[pools.api]\nworkers = 2\n")

@@ -15,7 +15,6 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
-from tests.unit.state.conftest import STANDING_IN
 
 from ropewalk.state import (
     Const,
@@ -236,7 +235,6 @@ if __name__ == "__main__":
 """
 
 
-@pytest.mark.skipif(STANDING_IN, reason="the extension module has no maps yet")
 def test_a_task_of_main_goes_to_workers(tmp_path: FilePath) -> None:
     file = tmp_path / "main.py"
     file.write_text(MAIN)
