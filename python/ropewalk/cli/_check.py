@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from collections.abc import Iterator
+from dataclasses import asdict
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
@@ -82,7 +83,8 @@ _LEVELS = ("error", "warning", "note")
 def _tasks_of(module: ModuleType) -> Iterator[Task[..., Any]]:
     """Returns the tasks that a module defines, in the order of their lines; each once, whatever names it has."""
     values: list[Any] = list(vars(module).values())
-    values += [inner for value in values if isinstance(value, type) for inner in list(vars(value).values())]
+    for kind in [value for value in values if isinstance(value, type)]:
+        values += [getattr(inner, "__func__", inner) for inner in list(vars(kind).values())]
     tasks: dict[int, Task[..., Any]] = {}
     for value in values:
         if _is_task(value) and value.__module__ == module.__name__:

@@ -16,6 +16,7 @@ def transfer(b: Draft[Bank], src: str, dst: str, n: int) -> None:
 
 from __future__ import annotations
 
+from ropewalk._errors import ContractViolation, NoSuchPath, NotFrozen, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._contract import Contract, describe
 from ropewalk.state._dtypes import (
@@ -71,11 +72,14 @@ __all__ = [
     "ArrayShape",
     "Const",
     "Contract",
+    "ContractViolation",
     "Counter",
     "Draft",
     "Key",
     "Kind",
     "Meta",
+    "NoSuchPath",
+    "NotFrozen",
     "PMap",
     "PVector",
     "Path",
@@ -83,6 +87,7 @@ __all__ = [
     "Shape",
     "Shm",
     "Slots",
+    "StateError",
     "Step",
     "Store",
     "Task",

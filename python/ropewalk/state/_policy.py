@@ -33,7 +33,7 @@ def policy_shape(policy: Mapping[str | Path[Any], Any]) -> Shape:
         for step in steps[:-1]:
             above = _opened(above, step, text)
         found = _child(above, steps[-1])
-        if found is not None and found.kind is not Kind.ANY:
+        if found is not None and (found.kind is not Kind.ANY or found.zone is not Zone.PLAIN):
             raise StateError(f"the policy has two rows for {text}, or one for a path below it")
         _put(above, steps[-1], _in_zone(wanted, text))
     return root

@@ -29,8 +29,8 @@ from ropewalk.state._records import Fields, fields_of, filled, is_record, parame
 from ropewalk.state._values import is_class, is_collection, is_leaf, refuse_mutable
 from ropewalk.state._zones import ArrayShape, Zone, zone_of
 
-#: A generic class that contains itself with other arguments each time has no end.
-_DEEPEST = 200
+#: Levels of one generic class within itself with other arguments; with other ones each time it has no end.
+_DEEPEST = 8
 
 
 class Kind(IntEnum):
@@ -183,7 +183,8 @@ class _Building:
         self._records: dict[Any, Shape] = {}
         #: Those of classes without arguments.
         self.plain: dict[type, Shape] = {}
-        self._depth = 0
+        #: The classes whose fields are being read.
+        self._within: list[type] = []
         #: A record that is being read has no fields yet, so that a shape in a zone gets them when all are read.
         self._waiting: list[tuple[Shape, Shape]] = []
 
@@ -194,18 +195,6 @@ class _Building:
 
     def of(self, annotation: Any, where: str, bound: dict[Any, Any]) -> Shape:
         """Returns the shape of an annotation; `bound` has the values of type variables."""
-        self._depth += 1
-        try:
-            if self._depth > _DEEPEST:
-                raise StateError(
-                    f"{where} is nested more than {_DEEPEST} types deep: a generic class contains itself with other "
-                    f"arguments each time. Give it the same arguments, or annotate the field with Any"
-                )
-            return self._of(annotation, where, bound)
-        finally:
-            self._depth -= 1
-
-    def _of(self, annotation: Any, where: str, bound: dict[Any, Any]) -> Shape:
         origin = get_origin(annotation)
         if origin is Annotated:
             zone, array = zone_of(annotation.__metadata__, where)
@@ -297,7 +286,7 @@ class _Building:
             key = bound.get(arguments[0], arguments[0]) if isinstance(arguments[0], TypeVar) else arguments[0]
             while isinstance(key, NewType):
                 key = key.__supertype__
-            made.key = None if get_origin(key) is not None or not is_class(key) else key
+            made.key = key if is_class(key) else None
             self.of(key, f"a key of {where}", bound)
         return made
 
@@ -309,6 +298,11 @@ class _Building:
         known = self._records.get(whole) or (None if given else _known(kind))
         if known is not None:
             return known
+        if self._within.count(kind) >= _DEEPEST:
+            raise StateError(
+                f"{where} is {name_of(kind)} in itself with other arguments, more than {_DEEPEST} levels deep. Give it "
+                f"the same arguments, or annotate the field with Any"
+            )
         made = Shape(Kind.RECORD, filled(annotation, bound), Zone.PLAIN, kind)
         self._records[whole] = made
         if not given:
@@ -317,5 +311,7 @@ class _Building:
         own = parameters_of(kind, given)
         made.names = tuple(fields)
         owner = name_of(kind)
+        self._within.append(kind)
         made.fields = tuple(self.of(one, f"{owner}.{name}", own) for name, one in fields.items())
+        self._within.pop()
         return made

@@ -11,7 +11,7 @@ import enum
 import fractions
 import pathlib
 import uuid
-from typing import Any
+from typing import Any, get_origin
 
 from ropewalk._errors import NotFrozen
 
@@ -62,8 +62,8 @@ def is_leaf(kind: type) -> bool:
 
 
 def is_class(annotation: Any) -> bool:
-    """Whether an annotation is a class."""
-    return isinstance(annotation, type)
+    """Whether an annotation is a class, and not a generic one with arguments."""
+    return isinstance(annotation, type) and annotation is not Any and get_origin(annotation) is None
 
 
 def is_collection(kind: Any) -> bool:

@@ -135,7 +135,8 @@ else:
         """An array in shared memory: `Shm[float32, "n 256"]`, with the type of its items and its dimensions.
 
         A dimension is a whole number, or a name for a length. The types of items are those of this package, such as
-        `float32`, or NumPy's; to a type checker only the first stand for arrays.
+        `float32`, or NumPy's; to a type checker only the first stand for arrays. Linters that take the text for the
+        name of a type have a switch: F722 of ruff and flake8.
         """
 
         def __new__(cls, *_args: object) -> Shm:

@@ -1,10 +1,68 @@
-"""`ropewalk check`: tries the configuration of a runtime."""
+"""`ropewalk check`: tries the configuration of a runtime, and compares the contracts of tasks with their code."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 from tests.unit.cli.conftest import Run
+
+BANK = """
+from dataclasses import dataclass
+
+from ropewalk.state import AppendOnly, Const, Draft, PMap, Task, paths, task
+
+
+@dataclass(frozen=True)
+class Account:
+    owner: str
+    balance: int
+
+
+@dataclass(frozen=True)
+class Bank:
+    most: Const[int]
+    accounts: PMap[str, Account]
+    journal: AppendOnly[int]
+
+
+P = paths(Bank)
+"""
+
+RIGHT = """
+
+@task(reads=[P.most], writes=[P.accounts[...].balance, P.journal])
+def pay(b: Draft[Bank], name: str, n: int) -> None:
+    if n < b.most:
+        b.accounts[name].balance -= n
+        b.journal.append(n)
+
+
+class Group:
+    @staticmethod
+    @task(reads=[P.accounts])
+    def count(b: Draft[Bank]) -> int:
+        return len(b.accounts)
+
+
+again = pay
+"""
+
+WRONG = """
+from own_bank import Bank, Draft, P, pay, task
+
+
+@task(reads=[P.accounts[...].owner], writes=[P.journal])
+def wrong(b: Draft[Bank], name: str) -> None:
+    b.accounts[name].balance = 3
+    print(b.accounts[name].owner)
+    name(b.accounts)
+
+
+@task
+def without(b: Draft[Bank]) -> int:
+    return b.most
+"""
 
 
 def test_a_right_file_is_shown(run: Run, folder: Path) -> None:
@@ -56,3 +114,81 @@ def test_the_file_is_needed(run: Run) -> None:
     assert done.returncode == 2
     assert "FILE.toml" in done.stderr
     assert "ropewalk check FILE.toml" in run("check", "--help").stdout
+
+
+def test_right_contracts(run: Run, folder: Path) -> None:
+    (folder / "own_bank.py").write_text(BANK + RIGHT)
+    for target in ("own_bank.py", "own_bank", str(folder / "own_bank.py")):
+        done = run("check", target)
+        assert (done.returncode, done.stdout) == (0, "2 tasks, 0 errors, 0 warnings, 0 notes\n"), done.stderr
+
+
+def test_wrong_contracts_are_explained(run: Run, folder: Path) -> None:
+    (folder / "own_bank.py").write_text(BANK + RIGHT)
+    (folder / "own_wrong.py").write_text(WRONG)
+    done = run("check", "own_bank.py", "own_wrong.py")
+    assert done.returncode == 1, done.stderr
+    assert done.stdout.splitlines() == [
+        "own_wrong.py:7:5: error: wrong: writes accounts[...].balance, which is not declared: add "
+        "P.accounts[...].balance to writes",
+        "own_wrong.py:6:1: warning: wrong: declares journal in writes, and it is never written",
+        "own_wrong.py:9:5: note: wrong: cannot see what name does with accounts",
+        "own_wrong.py:6: wrong: its code needs @task(reads=[P.accounts[...].owner], "
+        "writes=[P.accounts[...].balance])",
+        "own_wrong.py:13: without: its code needs @task(reads=[P.most])",
+        "4 tasks, 1 error, 1 warning, 1 note",
+    ]
+
+
+def test_contracts_as_json(run: Run, folder: Path) -> None:
+    (folder / "own_bank.py").write_text(BANK + RIGHT)
+    (folder / "own_wrong.py").write_text(WRONG)
+    done = run("check", "own_wrong.py", "--json")
+    assert done.returncode == 1, done.stderr
+    found = json.loads(done.stdout)
+    assert {key: found[key] for key in ("errors", "warnings", "notes")} == {
+        "errors": 1,
+        "warnings": 1,
+        "notes": 1,
+    }
+    wrong, without = found["tasks"]
+    assert (wrong["task"], wrong["line"], wrong["has_contract"]) == ("wrong", 6, True)
+    assert wrong["reads"] == ["accounts[...].owner"]
+    assert wrong["writes"] == ["accounts[...].balance"]
+    first = wrong["findings"][0]
+    assert (first["level"], first["line"], first["column"]) == ("error", 7, 5)
+    assert (first["path"], first["access"]) == ("accounts[...].balance", "write")
+    assert (without["suggestion"], without["has_contract"]) == ("@task(reads=[P.most])", False)
+
+
+def test_a_contract_of_a_wrong_path_is_found_on_import(run: Run, folder: Path) -> None:
+    (folder / "own_bank.py").write_text(BANK + "\n@task(reads=[P.acounts])\ndef f(b): ...\n")
+    done = run("check", "own_bank.py")
+    assert done.returncode == 2
+    assert "fails when it is imported" in done.stderr
+    assert "Bank has no field 'acounts'. Did you mean 'accounts'?" in done.stderr
+
+
+def test_modules_that_are_not_there_and_have_no_tasks(run: Run, folder: Path) -> None:
+    done = run("check", "nothing.py")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert "there is no file 'nothing.py'" in done.stderr
+    assert "FUNCTION" not in done.stderr
+    assert "there is no module 'nothing'" in run("check", "nothing").stderr
+    done = run("check", "tasks_of_cli.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "tasks_of_cli.py: no task is defined here",
+        "0 tasks, 0 errors, 0 warnings, 0 notes",
+    ]
+
+
+def test_configurations_and_modules_at_once(run: Run, folder: Path) -> None:
+    (folder / "own_bank.py").write_text(BANK + RIGHT)
+    (folder / "runtime.toml").write_text("[pools.api]\nworkers = 2\n")
+    done = run("check", "runtime.toml", "own_bank.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.startswith("pool api")
+    assert done.stdout.endswith("2 tasks, 0 errors, 0 warnings, 0 notes\n")
+    (folder / "runtime.toml").write_text("[pools.api]\nworkers = 0\n")
+    assert run("check", "runtime.toml", "own_bank.py").returncode == 1

@@ -98,7 +98,7 @@ def effect_of(kind: Kind, name: str) -> Effect | None:
 def only_reads(called: object) -> bool:
     """Whether a class or a function of a library is known to change nothing that it gets."""
     if isinstance(called, type):
-        return is_record(called) or called.__module__ in ("builtins", "ropewalk.result", "ropewalk._results")
+        return is_record(called) or called.__module__.partition(".")[0] in ("builtins", "ropewalk")
     name = f"{getattr(called, '__module__', '')}.{getattr(called, '__name__', '')}"
     return name in _ONLY_READ
 

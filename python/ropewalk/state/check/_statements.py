@@ -192,10 +192,11 @@ class Reader(Calls):
         self._block(node.body)
 
     def _do_try(self, node: ast.Try) -> None:
-        before = dict(self._frame.names)
-        self._block(node.body)
-        # An exception may come before any of the assignments, or after all.
-        around = merged(before, self._frame.names)
+        # An exception may come after any of the statements.
+        around = dict(self._frame.names)
+        for statement in node.body:
+            self._block([statement])
+            around = merged(around, self._frame.names)
         handlers = [(lambda one=one: self._handler(one, around)) for one in node.handlers]
         self._branches(lambda: self._block(node.orelse), *handlers)
         self._block(node.finalbody)

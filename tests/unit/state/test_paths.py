@@ -1,0 +1,331 @@
+"""Typed paths: how they are made, what they say, and the laws of two of them."""
+
+from __future__ import annotations
+
+import copy
+import itertools
+import pickle
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+from ropewalk.state import (
+    EACH,
+    Const,
+    Counter,
+    Key,
+    NoSuchPath,
+    Path,
+    PMap,
+    PVector,
+    Step,
+    covers,
+    meets,
+    path_at,
+    path_from,
+    paths,
+    pointer,
+    policy_shape,
+    root_of,
+    shape_at,
+    shape_of,
+    steps_of,
+    value_at,
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Account:
+    owner: str
+    balance: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bank:
+    accounts: PMap[str, Account]
+    journal: PVector[Account]
+    grid: PVector[PVector[int]]
+    by_number: PMap[int, str]
+    prices: PMap[float, str]
+    anything: Any
+    best: Account | None
+    # Names that a class of paths could want for itself.
+    steps: int
+    shape: int
+    get: int
+    covers: int
+    _hidden: int
+
+
+P = paths(Bank)
+
+
+def test_paths_read_as_they_are_written() -> None:
+    path = P.accounts["ann"].balance
+    assert steps_of(path) == ("accounts", Key("ann"), "balance")
+    assert str(path) == "accounts['ann'].balance"
+    assert repr(path) == "Bank.accounts['ann'].balance"
+    assert str(P.accounts[...].balance) == "accounts[...].balance"
+    assert repr(P.journal[-1]) == "Bank.journal[-1]"
+    assert (str(P), repr(P)) == ("", "Bank")
+    assert steps_of(P.journal[...]) == ("journal", EACH)
+    assert P.journal[EACH] == P.journal[...]
+    assert P.journal[Key(3)] == P.journal[3]
+
+
+def test_paths_know_the_shape_of_their_place() -> None:
+    assert root_of(P.journal) is Bank
+    assert shape_at(P) is shape_of(Bank)
+    assert shape_at(P.accounts["ann"]) is shape_of(Account)
+    assert shape_at(P.best) is shape_of(Account)
+    assert shape_at(P.accounts[...].balance).annotation is int
+
+
+def test_any_field_can_be_named() -> None:
+    for name in ("steps", "shape", "get", "covers", "_hidden"):
+        assert steps_of(getattr(P, name)) == (name,)
+
+
+def test_a_wrong_field_is_explained() -> None:
+    with pytest.raises(NoSuchPath) as caught:
+        P.acounts  # noqa: B018
+    assert str(caught.value).startswith(
+        "Bank has no field 'acounts'. Did you mean 'accounts'? Its fields are accounts,"
+    )
+    assert isinstance(caught.value, AttributeError)
+    assert not hasattr(P, "nothing_like_it")
+    with pytest.raises(NoSuchPath, match=r"Account has no field 'owed'"):
+        P.accounts[...].owed  # noqa: B018
+
+
+def test_wrong_steps_are_explained() -> None:
+    with pytest.raises(
+        NoSuchPath, match=r"Bank\.accounts is of PMap\[str, Account\], which has no field 'balance'"
+    ):
+        P.accounts.balance  # noqa: B018
+    with pytest.raises(NoSuchPath, match=r"Bank is of Bank, which has no items but the fields accounts, "):
+        P["accounts"]
+    with pytest.raises(NoSuchPath, match=r"Bank\.steps is of int, which has no places below it"):
+        P.steps.real  # noqa: B018
+    with pytest.raises(NoSuchPath, match=r"keys of Bank\.accounts are of str, and 3 is of int"):
+        P.accounts[3]
+    with pytest.raises(NoSuchPath, match=r"is a vector, whose items have whole numbers, and not 'a'"):
+        P.journal["a"]
+    for index in (True, 1.0, slice(1)):
+        with pytest.raises((NoSuchPath, TypeError)):
+            P.journal[index]
+    for path in (P.accounts, P.anything):
+        with pytest.raises(TypeError, match=r"unhashable|cannot be hashed"):
+            path[["a"]]
+    assert steps_of(P.prices[3]) == ("prices", Key(3))
+
+
+def test_what_may_be_anything_has_any_path() -> None:
+    path = P.anything.there["is"][...].more
+    assert shape_at(path) is shape_at(P.anything)
+    assert str(path) == "anything.there['is'][...].more"
+
+
+def test_a_path_is_read_only() -> None:
+    anything: Any = P
+    with pytest.raises(AttributeError, match="has no value that could be set"):
+        anything.steps = 3
+    with pytest.raises(AttributeError, match="has no value that could be deleted"):
+        del anything.steps
+    with pytest.raises(TypeError, match=r"Bank\.journal\[\.\.\.\] names each of its items"):
+        list(anything.journal)
+    with pytest.raises(TypeError):
+        3 in anything.journal  # noqa: B015
+    with pytest.raises(TypeError):
+        anything.journal()
+    with pytest.raises(AttributeError):
+        anything.__wrapped__  # noqa: B018
+
+
+def test_equal_paths_are_one_key() -> None:
+    assert P.accounts["ann"] == paths(Bank).accounts["ann"]
+    assert hash(P.accounts["ann"]) == hash(paths(Bank).accounts["ann"])
+    assert len({P.accounts, P.accounts, P.accounts[...], P.journal}) == 3
+    assert P.accounts["steps"] != P.accounts[...]
+    assert path_from(Bank, ("anything", "a")) != path_from(Bank, ("anything", Key("a")))
+    assert P != ""
+    assert P.accounts != "accounts"
+
+    @dataclass(frozen=True)
+    class Twin:
+        journal: PVector[int]
+
+    assert paths(Twin).journal != P.journal
+
+
+def test_paths_are_pickled_and_copied() -> None:
+    path = P.accounts["ann"].balance
+    again = pickle.loads(pickle.dumps(path))
+    assert again == path
+    assert hash(again) == hash(path)
+    assert shape_at(again).annotation is int
+    assert shape_at(pickle.loads(pickle.dumps(P.journal))[...].balance).annotation is int
+    assert copy.deepcopy(path) == copy.copy(path) == path
+
+
+def test_paths_in_texts() -> None:
+    for path in (
+        P,
+        P.accounts,
+        P.accounts["a.b[c]"].balance,
+        P.journal[-1],
+        P.grid[...][3],
+        P.anything["x"][...],
+    ):
+        assert path_at(Bank, str(path)) == path
+    assert path_at(Bank, 'accounts["ann"]') == P.accounts["ann"]
+    for wrong in (
+        "a b",
+        "f(x)",
+        "accounts.",
+        "accounts[",
+        "accounts[x]",
+        "accounts[1:2]",
+        "3",
+        "a + b",
+        "(",
+        "a\0",
+    ):
+        with pytest.raises(ValueError, match="is no path"):
+            path_at(Bank, wrong)
+    with pytest.raises(NoSuchPath):
+        path_at(Bank, "accounts.balance")
+
+
+def test_pointers() -> None:
+    assert pointer(P) == ""
+    assert pointer(P.accounts["a/b~c"].balance) == "/accounts/a~1b~0c/balance"
+    assert pointer(P.journal[3]) == "/journal/3"
+    assert pointer(P.grid[...][0]) == "/grid/*/0"
+
+
+def test_values_of_paths() -> None:
+    ann = Account("ann", 3)
+    bank = Bank(
+        PMap({"ann": ann}), PVector([ann]), PVector(), PMap(), PMap(), {"a": [1]}, None, 1, 2, 3, 4, 5
+    )
+    assert value_at(P, bank) is bank
+    assert value_at(P.accounts["ann"].balance, bank) == 3
+    assert value_at(P.journal[-1], bank) is ann
+    assert value_at(P.anything["a"][0], bank) == 1
+    with pytest.raises(LookupError):
+        value_at(P.accounts["bob"], bank)
+    with pytest.raises(ValueError, match="names each of the items"):
+        value_at(P.journal[...], bank)
+
+
+def test_dict_shaped_states_have_keys_for_fields() -> None:
+    shape: Any = policy_shape({"limits": Const, "orders[...].hits": Counter})
+    path = paths(shape).orders["a"].hits
+    assert steps_of(path) == (Key("orders"), Key("a"), Key("hits"))
+    assert repr(path) == "state['orders']['a']['hits']"
+    assert path == path_at(shape, "orders['a'].hits") == paths(shape)["orders"]["a"]["hits"]
+    assert shape_at(path).annotation is int
+    assert steps_of(paths(shape).other.deep) == (Key("other"), "deep")
+
+
+def test_paths_of_two_classes_do_not_meet() -> None:
+    other = paths(Account)
+    assert not covers(P, other)
+    assert not meets(P, other)
+
+
+# --- laws: paths against the sets of places that they name ----------------------------------------------------------
+
+hypothesis = pytest.importorskip("hypothesis")
+st = pytest.importorskip("hypothesis.strategies")
+
+#: Steps of a small state: a record with a map and a vector of records, and a vector of vectors.
+_BELOW: dict[str, tuple[Step, ...]] = {
+    "bank": ("accounts", "journal", "grid"),
+    "accounts": (Key("a"), Key("b"), EACH),
+    "journal": (Key(0), Key(1), Key(-1), Key(-2), EACH),
+    "grid": (Key(0), Key(-1), EACH),
+    "row": (Key(0), Key(-1), EACH),
+    "account": ("owner", "balance"),
+}
+_AFTER = {"accounts": "account", "journal": "account", "grid": "row", "row": "leaf", "account": "leaf"}
+
+
+@st.composite
+def some_paths(draw: Any) -> Path[Any]:
+    kind, steps = "bank", []
+    while kind in _BELOW and draw(st.integers(0, 4)):
+        step = draw(st.sampled_from(_BELOW[kind]))
+        kind = step if kind == "bank" else _AFTER[kind]
+        steps.append(step)
+    return path_from(Bank, tuple(steps))
+
+
+def every_place(lengths: tuple[int, int, int]) -> Iterator[tuple[Any, ...]]:
+    """All places of a state whose vectors have these lengths, without a sign: no index is negative."""
+    journal, grid, row = lengths
+    yield ()
+    yield from (("accounts",), ("journal",), ("grid",))
+    for key in ("a", "b", "c"):
+        yield from (("accounts", key), ("accounts", key, "owner"), ("accounts", key, "balance"))
+    for index in range(journal):
+        yield from (("journal", index), ("journal", index, "owner"), ("journal", index, "balance"))
+    for index in range(grid):
+        yield ("grid", index)
+        yield from (("grid", index, inner) for inner in range(row))
+
+
+def named(path: Path[Any], lengths: tuple[int, int, int]) -> set[tuple[Any, ...]]:
+    """The places that a path names, and all below them, in a state of these lengths."""
+    sizes = {"journal": lengths[0], "grid": lengths[1], "row": lengths[2]}
+
+    def fits(step: Step, part: Any, kind: str) -> bool:
+        if isinstance(step, Key):
+            wanted = step.value + sizes[kind] if kind in sizes and step.value < 0 else step.value
+            return bool(wanted == part)
+        return step is EACH or step == part
+
+    def is_named(place: tuple[Any, ...]) -> bool:
+        steps = steps_of(path)
+        if len(place) < len(steps):
+            return False
+        kind = "bank"
+        for step, part in zip(steps, place, strict=False):
+            if not fits(step, part, kind):
+                return False
+            kind = part if kind == "bank" else _AFTER[kind]
+        return True
+
+    return {place for place in every_place(lengths) if is_named(place)}
+
+
+#: Lengths that let any index of above be in or out, or the same as any other.
+STATES = tuple(itertools.product(range(5), (0, 1, 2), (0, 1, 2)))
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(some_paths(), some_paths())
+def test_covers_and_meets_are_what_sets_of_places_say(one: Path[Any], other: Path[Any]) -> None:
+    places = [(named(one, lengths), named(other, lengths)) for lengths in STATES]
+    assert meets(one, other) == any(mine & its for mine, its in places)
+    assert covers(one, other) == all(its <= mine for mine, its in places)
+
+
+@hypothesis.settings(deadline=None)
+@hypothesis.given(some_paths(), some_paths(), some_paths())
+def test_laws_of_covers_and_meets(one: Path[Any], two: Path[Any], three: Path[Any]) -> None:
+    assert covers(one, one)
+    assert meets(one, one)
+    assert covers(P, one)
+    assert meets(one, two) == meets(two, one)
+    if covers(one, two):
+        assert meets(one, two)
+        if covers(two, three):
+            assert covers(one, three)
+        if meets(two, three):
+            assert meets(one, three)
+        if covers(two, one):
+            assert one == two
