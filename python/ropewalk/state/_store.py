@@ -5,20 +5,23 @@ from __future__ import annotations
 import functools
 import os
 import random
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
+from concurrent.futures import Executor, Future
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 from ropewalk._checked import checked_count
-from ropewalk._errors import Conflict, HistoryGone
+from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._effects import Effects
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._kinds import text_in
 from ropewalk.state._log import Log
 from ropewalk.state._merge import merge_into
+from ropewalk.state._remote import Remote, runs_elsewhere
 from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape, shape_of
 from ropewalk.state._slots import slots as slots_of
@@ -100,6 +103,7 @@ class Store(_native.StoreBase, Generic[S]):
             transaction can be in its way.
         invariants: functions that take a state and raise, or return `False`, if it must not be; called with each new
             state before it is committed. `invariant` names the places that one depends on.
+        pool: where `submit` runs tasks: a `ropewalk.Pool` of any kind, or another executor.
 
     Raises:
         NotFrozen: a part of the state may change in place.
@@ -121,10 +125,13 @@ class Store(_native.StoreBase, Generic[S]):
         history: int = _HISTORY,
         retries: int = _RETRIES,
         invariants: Iterable[Callable[[S], object]] = (),
+        pool: Executor | None = None,
     ) -> Self:
         """Opens a store."""
         history = checked_count("history", history, 1)
         retries = checked_count("retries", retries, 0)
+        if pool is not None and not isinstance(cast("object", pool), Executor):
+            raise TypeError(f"pool must be an executor, or None, not {pool!r}")
         every = tuple(invariants)
         check = checker(every)
         frozen = _native.freeze(state)
@@ -167,6 +174,9 @@ class Store(_native.StoreBase, Generic[S]):
         self._effects = Effects(self, log)
         self._syncer = Syncer(self)
         self._watcher = Watcher()
+        self._pool = pool
+        self._lock = threading.Lock()
+        self._remote: Remote | None = None
         return self
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -247,6 +257,31 @@ class Store(_native.StoreBase, Generic[S]):
             if last is not None:
                 self._settle(last)
         return results
+
+    def submit(
+        self, task: Task[P, R] | Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
+    ) -> Future[R]:
+        """Runs a task on the store's pool, and returns the future of its result, which comes after its commit.
+
+        On a pool of threads it runs as `run` does. A worker process gets those fields of the state that the contract
+        declares, the first time whole and then what has changed; its changes come back and are committed here. After a
+        conflict it runs again, there.
+
+        Raises:
+            StateError: the store has no pool.
+            StoreClosed: the store was closed.
+        """
+        executor = self._pool
+        if executor is None:
+            raise StateError(
+                "the store has no pool to submit to: open it with Store(..., pool=ropewalk.Pool())"
+            )
+        if not runs_elsewhere(executor):
+            return executor.submit(self.run, task, *args, **kwargs)
+        with self._lock:
+            if self._remote is None:
+                self._remote = Remote(self)
+        return cast("Future[R]", self._remote.submit(executor, task, args, kwargs))
 
     def _execute(
         self, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
@@ -403,6 +438,9 @@ class Store(_native.StoreBase, Generic[S]):
 
     def close(self) -> None:
         """Ends the store: no transaction begins or commits any more; what was committed goes to the disk."""
+        remote = self._remote
+        if remote is not None:
+            remote.close()
         self._close()
         self._syncer.close()
         self._effects.close()

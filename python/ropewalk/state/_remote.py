@@ -1,0 +1,323 @@
+"""Tasks in other processes: what of the state is sent there, and the commit of what comes back."""
+
+from __future__ import annotations
+
+import dataclasses
+import threading
+import uuid
+from collections import deque
+from concurrent.futures import Executor, Future
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ropewalk._errors import StateError, StoreClosed
+from ropewalk._load import state as _native
+from ropewalk.result import Err
+from ropewalk.state._codec import dumps
+from ropewalk.state._diff import between
+from ropewalk.state._paths import steps_of
+from ropewalk.state._replay import Change
+from ropewalk.state._replica import Done, Part, run_in_worker
+from ropewalk.state._task import Task
+
+if TYPE_CHECKING:
+    from ropewalk.state._store import Store
+
+#: A checkpoint is made anew when the changes since have grown to this part of its size, in bytes.
+_STALE = 0.25
+#: Smaller changes than this are always sent along.
+_SMALL = 16 << 10
+#: So often a task runs again in a worker after a conflict before it runs in the parent, where it cannot starve.
+_RETRIES = 8
+
+
+class _Checkpoint(NamedTuple):
+    version: int
+    value: Any
+    #: Pickled, in shared memory if the pool can pass that.
+    data: Any
+    size: int
+
+
+class _Changes(NamedTuple):
+    version: int
+    data: bytes
+
+
+class _Sent(NamedTuple):
+    """A task on its way."""
+
+    task: Any
+    args: tuple[Any, ...]
+    kwargs: dict[str, Any]
+    executor: Executor
+    #: What the caller has.
+    outer: Future[Any]
+    attempt: int
+
+
+def runs_elsewhere(executor: Executor) -> bool:
+    """Whether an executor runs its tasks in other processes or interpreters."""
+    kind = getattr(executor, "kind", None)
+    if isinstance(kind, str):
+        return kind != "thread"
+    from concurrent.futures import ThreadPoolExecutor
+
+    return not isinstance(executor, ThreadPoolExecutor)
+
+
+class Remote:
+    """The tasks of a store that run in other processes."""
+
+    def __init__(self, store: Store[Any]) -> None:
+        self._store = store
+        self._name = uuid.uuid4().hex
+        self._lock = threading.Lock()
+        self._checkpoints: dict[tuple[str | None, bool], _Checkpoint] = {}
+        self._changes: dict[tuple[str | None, bool], _Changes] = {}
+        self._changed = threading.Condition()
+        self._came: deque[tuple[_Sent, Any, Future[Done]]] = deque()
+        self._open = 0
+        self._thread: threading.Thread | None = None
+        self._is_closed = False
+
+    def submit(
+        self, executor: Executor, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> Future[Any]:
+        """Sends a task to a worker, and returns the future of its result, which comes after its commit."""
+        if not isinstance(task, Task) and not callable(task):
+            raise TypeError(
+                f"a transaction runs a task or a function, and its arguments follow it; not {task!r}"
+            )
+        outer: Future[Any] = Future()
+        self._send(_Sent(task, args, kwargs, executor, outer, 0))
+        return outer
+
+    def close(self) -> None:
+        """Waits for the tasks that are on their way."""
+        with self._changed:
+            self._changed.wait_for(lambda: not self._open)
+            self._is_closed = True
+            self._changed.notify_all()
+            thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    # --- the way there ------------------------------------------------------------------------------------------------
+
+    def _send(self, sent: _Sent) -> None:
+        # In one step: the version, the state, and what is sent of it.
+        newest = self._store._versions(self._store.version)[-1]
+        version, state = newest[0], newest[1]
+        parts = [
+            self._part(name, version, state if name is None else getattr(state, name), sent.executor)
+            for name in self._fields(sent.task, state)
+        ]
+        with self._changed:
+            if self._is_closed:
+                raise StoreClosed("the store is closed; open it again")
+            self._open += 1
+        try:
+            inner = sent.executor.submit(
+                run_in_worker, self._store._kind, parts, sent.task, sent.args, sent.kwargs
+            )
+        except BaseException:
+            self._ended()
+            raise
+        inner.add_done_callback(lambda inner: self._arrived(sent, state, inner))
+
+    def _fields(self, task: Any, state: Any) -> list[str | None]:
+        """The fields of the state that a task may touch; `None` alone is the whole state."""
+        kind = type(state)
+        if (
+            not isinstance(task, Task)
+            or task.contract is None
+            or task.strict is not True
+            or not dataclasses.is_dataclass(kind)
+            or kind.__new__ is not object.__new__
+        ):
+            return [None]
+        contract = task.contract.for_shape(self._store._shape)
+        names: dict[str | None, None] = {}
+        for path in (*contract.reads, *contract.writes):
+            steps = () if isinstance(path, str) else steps_of(path)
+            if not steps or not isinstance(steps[0], str):
+                return [None]
+            names[steps[0]] = None
+        return list(names)
+
+    def _part(self, name: str | None, version: int, value: Any, executor: Executor) -> Part:
+        is_shared = isinstance(getattr(executor, "kind", None), str) and executor.kind == "process"  # type: ignore[attr-defined]
+        place = name, is_shared
+        with self._lock:
+            checkpoint, changes = self._checkpoints.get(place), self._changes.get(place)
+        if checkpoint is not None and (changes is None or changes.version != version):
+            changes = _Changes(
+                version, dumps([(int(one), path, new) for one, path, new in between(checkpoint.value, value)])
+            )
+            if len(changes.data) > max(_SMALL, _STALE * checkpoint.size):
+                checkpoint = None
+        if checkpoint is None:
+            data: Any = dumps(value)
+            size = len(data)
+            if is_shared:
+                from ropewalk.shared import share
+
+                data = share(data)
+            checkpoint, changes = _Checkpoint(version, value, data, size), _Changes(version, dumps([]))
+        assert changes is not None
+        with self._lock:
+            self._checkpoints[place], self._changes[place] = checkpoint, changes
+        key = (self._name, name, checkpoint.version)
+        return Part(name, key, checkpoint.data, changes.data, version)
+
+    # --- the way back -------------------------------------------------------------------------------------------------
+
+    def _ended(self) -> None:
+        with self._changed:
+            self._open -= 1
+            self._changed.notify_all()
+
+    def _arrived(self, sent: _Sent, state: Any, inner: Future[Done]) -> None:
+        """Called by a thread of the executor, which must not wait for a disk."""
+        with self._changed:
+            self._came.append((sent, state, inner))
+            if self._thread is None:
+                self._thread = threading.Thread(target=self._work, name="ropewalk-commits", daemon=True)
+                self._thread.start()
+            self._changed.notify_all()
+
+    def _work(self) -> None:
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._came or self._is_closed)
+                if not self._came:
+                    return
+                batch = list(self._came)
+                self._came.clear()
+            settled: list[tuple[Future[Any], Any, tuple[int, int] | None]] = []
+            for sent, state, inner in batch:
+                try:
+                    self._commit(sent, state, inner.result(), settled)
+                except BaseException as error:
+                    if not sent.outer.cancelled():
+                        sent.outer.set_exception(error)
+                    self._ended()
+            # All commits of the batch share the sync.
+            for outer, result, done in settled:
+                try:
+                    if done is not None:
+                        self._store._settle(done)
+                except BaseException as error:
+                    outer.set_exception(error)
+                else:
+                    outer.set_result(result)
+                self._ended()
+
+    def _commit(
+        self,
+        sent: _Sent,
+        state: Any,
+        came: Done,
+        settled: list[tuple[Future[Any], Any, tuple[int, int] | None]],
+    ) -> None:
+        if sent.attempt == 0 and not sent.outer.set_running_or_notify_cancel():
+            self._ended()
+            return
+        if type(came.result) is Err:
+            settled.append((sent.outer, came.result, None))
+            return
+        done = self._replayed(sent, state, came)
+        if done is not None:
+            settled.append((sent.outer, came.result, done))
+        elif sent.attempt < _RETRIES:
+            self._send(sent._replace(attempt=sent.attempt + 1))
+            self._ended()
+        else:
+            result, done = self._store._execute(sent.task, sent.args, sent.kwargs)
+            settled.append((sent.outer, result, done))
+
+    def _replayed(self, sent: _Sent, state: Any, came: Done) -> tuple[int, int] | None:
+        """Does again what a task did, if what it has read is still there; `None` if not."""
+        _, rule, meta, _ = self._store._prepare(sent.task)
+        transaction = self._store._begin(rule, meta)
+        try:
+            base = transaction.base
+            for path, access in came.reads:
+                if not _is_same(path, access, state, base):
+                    return None
+                _read(transaction, path, access)
+            for number, path, value in came.changes:
+                _repeat(transaction.root, Change(number), path, value)
+            for function, *args in came.effects:
+                transaction.on_commit(function, *args)
+            return self._store._commit(transaction, 0)
+        finally:
+            transaction.abort()
+
+
+def _step(at: Any, step: Any) -> Any:
+    if isinstance(step, str) and type(at) is not _native.PMap and not isinstance(at, _native.MapDraft):
+        return getattr(at, step)
+    return at[step]
+
+
+def _is_same(path: tuple[Any, ...], access: str, old: Any, new: Any) -> bool:
+    """Whether what was read at a path of one state is the same in another."""
+    for step in path:
+        if old is new:
+            return True
+        there = [True, True]
+        found: list[Any] = []
+        for index, at in enumerate((old, new)):
+            try:
+                found.append(_step(at, step))
+            except (LookupError, AttributeError):
+                there[index] = False
+                found.append(None)
+        if not all(there):
+            return not any(there)
+        old, new = found
+    return access == "seen" or old is new or (type(old) is int and type(new) is int and old == new)
+
+
+def _read(transaction: _native.Transaction, path: tuple[Any, ...], access: str) -> None:
+    """Reads a place, so that the commit compares it with the newest state."""
+    at = transaction.root
+    for step in path[:-1]:
+        try:
+            at = _step(at, step)
+        except (LookupError, AttributeError):
+            return
+    if path:
+        step = path[-1]
+        if access == "seen":
+            step in at  # noqa: B015 - the look is what counts.
+            return
+        try:
+            at = _step(at, step)
+        except (LookupError, AttributeError):
+            return
+    transaction.value(at)
+
+
+def _repeat(root: Any, change: Change, path: tuple[Any, ...], value: Any) -> None:
+    """Does one change on a draft of the whole state."""
+    at = root
+    inner = path if change in (Change.APPEND, Change.ADD, Change.DROP) else path[:-1]
+    for step in inner:
+        at = _step(at, step)
+    if change is Change.APPEND:
+        at.extend(value)
+    elif change is Change.ADD:
+        at.add(value)
+    elif change is Change.DROP:
+        for _ in range(value):
+            at.pop()
+    elif not path:
+        raise StateError("a task cannot replace the whole state")
+    elif change is Change.DELETE:
+        del at[path[-1]]
+    elif isinstance(path[-1], str) and isinstance(at, _native.RecordDraft):
+        setattr(at, path[-1], value)
+    else:
+        at[path[-1]] = value

@@ -1,0 +1,123 @@
+"""What a worker process has of a store's state, and the task that it runs on it.
+
+A worker loads this module. The parent publishes a *checkpoint* of each field that a contract declares, and with each
+task the changes since. So the first task of a worker unpickles the fields, and a later one what has changed.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+from ropewalk._load import state as _native
+from ropewalk.result import Err
+from ropewalk.state._codec import loads
+from ropewalk.state._kinds import kind_of, plain
+from ropewalk.state._replay import applied
+from ropewalk.state._rule import compile_rule
+from ropewalk.state._shape import shape_of
+from ropewalk.state._task import Task
+
+#: A worker keeps the fields of so many checkpoints.
+_MOST = 64
+
+
+class Part(NamedTuple):
+    """A field of the state on its way to a worker; the whole state has the name `None`."""
+
+    name: str | None
+    #: Which checkpoint it is: of one store, one field, one version.
+    key: tuple[str, str | None, int]
+    #: The pickled checkpoint: bytes, or a shared buffer.
+    checkpoint: Any
+    #: The pickled changes since, and the version that they lead to.
+    changes: bytes
+    version: int
+
+
+class Done(NamedTuple):
+    """What a task did in a worker."""
+
+    result: Any
+    #: What it has read: paths, with the access of each.
+    reads: list[tuple[tuple[Any, ...], str]]
+    changes: list[tuple[int, tuple[Any, ...], Any]]
+    effects: list[tuple[Any, ...]]
+
+
+class _Kept(NamedTuple):
+    version: int
+    value: Any
+
+
+_CHECKPOINTS: OrderedDict[tuple[str, str | None, int], tuple[Any, _Kept]] = OrderedDict()
+
+
+def _value(part: Part) -> Any:
+    """The value of a field at the version of the part."""
+    known = _CHECKPOINTS.get(part.key)
+    if known is None:
+        first = loads(bytes(memoryview(part.checkpoint)))
+        known = first, _Kept(part.key[2], first)
+    checkpoint, newest = known
+    if newest.version != part.version:
+        newest = _Kept(part.version, applied(checkpoint, loads(part.changes)))
+    _CHECKPOINTS[part.key] = checkpoint, newest
+    _CHECKPOINTS.move_to_end(part.key)
+    while len(_CHECKPOINTS) > _MOST:
+        _CHECKPOINTS.popitem(last=False)
+    return newest.value
+
+
+def run_in_worker(
+    kind: type, parts: list[Part], task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Done:
+    """Runs a task on what the worker has of the state; the parent commits what it did."""
+    if parts and parts[0].name is None:
+        state = _value(parts[0])
+    else:
+        state = _partial(kind, {part.name or "": _value(part) for part in parts})
+    shape = shape_of(kind)
+    function: Callable[..., Any] = task
+    rule = compile_rule(shape, None, _native.Rule, _native.Rule.link)
+    meta: Any = None
+    if isinstance(task, Task):
+        function, rule = task.__wrapped__, task.rule_for(shape)
+        meta = _Label(task.label)
+    store = _native.StoreBase(state, 0, 1, None, None, None)
+    transaction = store._begin(rule, meta)
+    try:
+        result = plain(transaction, function(transaction.root, *args, **kwargs))
+        if type(result) is Err:
+            return Done(result, [], [], [])
+        reads = [
+            (path, access) for path, access in transaction.footprint() if access in ("read", "seen", "whole")
+        ]
+        return Done(result, reads, transaction.changes(), list(transaction.effects or ()))
+    finally:
+        transaction.abort()
+
+
+class _Label(NamedTuple):
+    task: str
+
+
+class _Absent:
+    """Stands for a field that the contract does not declare, and the parent has not sent."""
+
+    def __repr__(self) -> str:
+        return "<not declared>"
+
+
+_ABSENT = _Absent()
+_native.add_leaf(_Absent)
+
+
+def _partial(kind: Any, fields: dict[str, Any]) -> Any:
+    """A record with some of its fields. Nothing reads the others: the rule of the contract forbids it."""
+    kind_of(kind)
+    made = object.__new__(kind)
+    for name in kind.__dataclass_fields__:
+        object.__setattr__(made, name, fields.get(name, _ABSENT))
+    return made
