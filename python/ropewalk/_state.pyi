@@ -1,6 +1,6 @@
 """The extension module of state: persistent maps and vectors, drafts of them, and transactions."""
 
-from collections.abc import ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
+from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from types import GenericAlias, TracebackType
 from typing import Any, Final, Generic, Protocol, Self, SupportsIndex, TypeVar, final, overload
 
@@ -324,3 +324,206 @@ def diff_vectors(old: PVector[_T], new: PVector[_T], /) -> list[tuple[int, _T | 
     Items differ if they are not the same object. The call takes the time of the changes between the two vectors, and
     not that of their lengths, because it skips the nodes that they share.
     """
+
+@final
+class Record:
+    """What is known of a class of records: its fields, and how a changed copy of one is made."""
+
+    def __new__(
+        cls,
+        kind: type,
+        names: tuple[str, ...],
+        rebuild: Callable[[Any, dict[str, Any]], Any] | None,
+        check: Callable[[Any], object] | None,
+        /,
+    ) -> Self: ...
+
+@final
+class Rule:
+    """What a transaction may do at one place of a state, and below."""
+
+    def __new__(
+        cls, reads: bool, writes: bool, zone: int, record: type | None, names: tuple[str, ...]
+    ) -> Self: ...
+    def link(self, fields: tuple[Rule | None, ...] | None, items: Rule | None, /) -> None:
+        """Sets the rules of the places below, once."""
+    def number(self, touches: int, changes: int, /) -> None:
+        """Sets the numbered parts that transactions with this rule touch, and those that they may change."""
+
+@final
+class RecordDraft:
+    """A record as a transaction sees and changes it: it has the attributes of the record."""
+
+    def __getattr__(self, name: str, /) -> Any: ...
+    def __setattr__(self, name: str, value: Any, /) -> None: ...
+    def __delattr__(self, name: str, /) -> None: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def on_commit(self, function: Callable[..., object], /, *args: Any) -> None:
+        """Calls the function with the arguments after the commit, in the order of versions."""
+
+@final
+class MapDraft:
+    """A map as a transaction sees and changes it: a mutable mapping."""
+
+    def __getitem__(self, key: Any, /) -> Any: ...
+    def __setitem__(self, key: Any, value: Any, /) -> None: ...
+    def __delitem__(self, key: Any, /) -> None: ...
+    def __contains__(self, key: object, /) -> bool: ...
+    def __len__(self) -> int: ...
+    def __iter__(self) -> Iterator[Any]: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def get(self, key: Any, default: Any = None, /) -> Any:
+        """Returns the value under a key, or the default."""
+    def on_commit(self, function: Callable[..., object], /, *args: Any) -> None:
+        """Calls the function with the arguments after the commit, in the order of versions."""
+
+@final
+class VectorDraft:
+    """A vector as a transaction sees and changes it: a mutable sequence."""
+
+    def __getitem__(self, index: Any, /) -> Any: ...
+    def __setitem__(self, index: SupportsIndex, value: Any, /) -> None: ...
+    def __delitem__(self, index: SupportsIndex, /) -> None: ...
+    def __len__(self) -> int: ...
+    def __iadd__(self, values: Iterable[Any], /) -> Self: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def append(self, value: Any, /) -> None:
+        """Puts a value behind the last item; that reads nothing."""
+    def extend(self, values: Iterable[Any], /) -> None:
+        """Puts values behind the last item; that reads nothing."""
+    def insert(self, index: SupportsIndex, value: Any, /) -> None:
+        """Puts a value before an item."""
+    def pop(self, index: SupportsIndex = -1, /) -> Any:
+        """Takes an item out and gives it."""
+
+@final
+class CounterDraft:
+    """A counter as a transaction sees and changes it: `+=` and `-=` read nothing."""
+
+    @property
+    def value(self) -> int:
+        """The number as it is now; that reads it."""
+    def add(self, number: SupportsIndex, /) -> None:
+        """Adds to the counter; that reads nothing."""
+    def __iadd__(self, number: SupportsIndex, /) -> Self: ...
+    def __isub__(self, number: SupportsIndex, /) -> Self: ...
+    def __int__(self) -> int: ...
+    def __index__(self) -> int: ...
+    def __eq__(self, other: object, /) -> bool: ...
+    def __lt__(self, other: Any, /) -> bool: ...
+    def __le__(self, other: Any, /) -> bool: ...
+    def __gt__(self, other: Any, /) -> bool: ...
+    def __ge__(self, other: Any, /) -> bool: ...
+
+@final
+class Transaction:
+    """One attempt at a change of the state. Only the thread that has begun it may use it."""
+
+    @property
+    def root(self) -> Any:
+        """The draft of the whole state."""
+    @property
+    def version(self) -> int:
+        """The version that it began with."""
+    @property
+    def base(self) -> Any:
+        """The state that it began with."""
+    @property
+    def label(self) -> Any:
+        """What it was begun with as its label."""
+    @property
+    def conflict(self) -> Any:
+        """The path of the last conflict, as a tuple of names, keys and indices; `None` if there was none."""
+    @property
+    def effects(self) -> list[tuple[Any, ...]] | None:
+        """What runs after the commit, or `None`."""
+    @property
+    def is_open(self) -> bool:
+        """Whether its drafts may be used."""
+    def savepoint(self) -> tuple[int, int]:
+        """Returns where `rollback` goes back to."""
+    def rollback(self, savepoint: tuple[int, int], /) -> None:
+        """Undoes what was done since a savepoint."""
+    def value(self, draft: Any, /) -> Any:
+        """Returns the value that a draft's place has now; all of it counts as read."""
+    def footprint(self) -> list[tuple[tuple[Any, ...], str]]:
+        """Returns what was read and written so far, as a list of paths with the access of each."""
+    def changes(self) -> list[tuple[int, tuple[Any, ...], Any]]:
+        """Returns what was changed so far, as a list of a number, a path and a value."""
+    def on_commit(self, function: Callable[..., object], /, *args: Any) -> None:
+        """Calls the function with the arguments after the commit, in the order of versions."""
+    def abort(self) -> None:
+        """Gives the changes up."""
+
+class StoreBase:
+    """The compiled base of `Store`."""
+
+    def __new__(
+        cls,
+        root: Any,
+        version: int,
+        history: int,
+        check: Callable[[Any, Any, Transaction], object] | None,
+        encode: Callable[[int, list[Any], Transaction], bytes] | None,
+        journal: object | None,
+        /,
+    ) -> Self: ...
+    @property
+    def version(self) -> int:
+        """The number of the newest version."""
+    @property
+    def closed(self) -> bool:
+        """Whether it was closed."""
+    @property
+    def _has_effects(self) -> bool: ...
+    def snapshot(self) -> Any:
+        """Returns the state as it is now; it never changes."""
+    def _begin(self, rule: Rule, label: Any, /) -> Transaction: ...
+    def _commit(self, transaction: Transaction, claim: int, /) -> tuple[int, int] | None: ...
+    def _attempt(
+        self,
+        function: Callable[..., Any],
+        rule: Rule,
+        label: Any,
+        claim: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        /,
+    ) -> tuple[Any, tuple[int, int] | None] | None: ...
+    def _wait(self, version: int, epoch: int, /) -> None: ...
+    def _replace(
+        self,
+        base: int,
+        root: Any,
+        label: Any,
+        record: bytes | None,
+        stands_for: tuple[int, int] | None,
+        /,
+    ) -> tuple[int, int] | None: ...
+    def _claim(self, rule: Rule, /) -> int: ...
+    def _release(self, claim: int, /) -> None: ...
+    def _versions(self, first: int, /) -> list[tuple[int, Any, Any, float, int, int]]: ...
+    def _durable(self) -> tuple[int, Any, int]: ...
+    def _take_effects(self) -> tuple[int, list[tuple[Any, ...]]] | None: ...
+    def _close(self) -> None: ...
+
+def set_hooks(
+    kind_of: Callable[[type], Record | None],
+    violated: Callable[[Transaction, tuple[Any, ...], str], BaseException],
+    plain: Callable[[Transaction, Any], Any],
+    err: type,
+    /,
+) -> None:
+    """Sets what asks the package about classes, what makes its errors and its results, and the class of failures."""
+
+def add_leaf(kind: type, /) -> None:
+    """Says that objects of a class never change and have no parts."""
+
+def freeze(value: Any, /) -> Any:
+    """Returns the value to store for a value: one that nobody can change."""
+
+def replaced(record: _T, name: str, value: Any, /) -> _T:
+    """Returns a copy of a record with another value in a field."""
+
+def transaction_of(draft: Any, /) -> Transaction:
+    """Returns the transaction that a draft belongs to."""

@@ -23,6 +23,7 @@ USES = {
     "bus": "import ropewalk; bus = ropewalk.Bus(); inbox = bus.subscribe('a.*'); bus.publish('a.b', 7); "
     "assert inbox.recv(timeout=10) == 7",
     "results": "from ropewalk.result import Err, Ok; assert Ok(2).map(str).unwrap() == '2' and Err(1).is_err()",
+    "state": "from ropewalk.state import PMap; assert PMap(a=1).set('b', 2)['b'] == 2",
     "loop": "import asyncio, ropewalk; loop = ropewalk.Loop(); "
     "assert loop.run_until_complete(asyncio.sleep(0, 5)) == 5; loop.close()",
 }
@@ -83,7 +84,8 @@ STATICS = {
     "crates/py-pool/src/worker/sessions.rs": {"CURRENT": "the thread's, null outside of a task"},
     "crates/py-results/src/lib.rs": {"MODULE": "a definition"},
     "crates/py-results/src/nest.rs": {"OUTERMOST": "an address on the thread's stack"},
-    "crates/py-state/src/lib.rs": {"MODULE": "a definition"},
+    "crates/py-state/src/draft/scope.rs": {"HERE": "a byte of the thread's, for its address"},
+    "crates/py-state/src/types.rs": {"MODULE": "a definition"},
     "crates/py-state/src/nest.rs": {"OUTERMOST": "an address on the thread's stack"},
     "crates/py-state/src/node.rs": {"NEXT": "a number"},
 }

@@ -317,7 +317,7 @@ unsafe fn linked(own: Pointer, arguments: *mut Pointer, count: isize) -> Result<
         let wrong = || {
             ffi::PyErr_SetString(
                 ffi::PyExc_TypeError,
-                c"link takes a tuple of rules and None, or None, and a rule or None; and a rule is linked once".as_ptr(),
+                c"link takes a tuple of rules and None, or None, and a rule or None, once".as_ptr(),
             );
             Err(Raised)
         };

@@ -19,7 +19,6 @@ use crate::store::{self, Store};
 use crate::transaction;
 use crate::types::{self, State};
 
-const GC: std::ffi::c_ulong = ffi::Py_TPFLAGS_HAVE_GC;
 /// Only the module makes objects of the type.
 const MADE_HERE: std::ffi::c_ulong = ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION;
 
@@ -186,7 +185,7 @@ fn record_type(module: &Object) -> Result<Object, Raised> {
         Type {
             name: c"ropewalk._state.Record",
             doc: c"Record(class, names, rebuild, check)\n--\n\nWhat is known of a class of records.",
-            flags: GC,
+            flags: ffi::Py_TPFLAGS_HAVE_GC,
             methods: vec![],
             getters: vec![],
             slots: &[
@@ -205,7 +204,7 @@ fn rule_type(module: &Object) -> Result<Object, Raised> {
         Type {
             name: c"ropewalk._state.Rule",
             doc: c"Rule(reads, writes, zone, record, names)\n--\n\nWhat a transaction may do at one place.",
-            flags: GC,
+            flags: ffi::Py_TPFLAGS_HAVE_GC,
             methods: vec![
                 fast_method(
                     c"link",
@@ -238,7 +237,7 @@ fn record_draft_type(module: &Object) -> Result<Object, Raised> {
         Type {
             name: c"ropewalk._state.RecordDraft",
             doc: c"A record as a transaction sees and changes it.",
-            flags: GC | MADE_HERE,
+            flags: ffi::Py_TPFLAGS_HAVE_GC | MADE_HERE,
             methods: vec![fast_method(c"on_commit", transaction::on_commit, ON_COMMIT)],
             getters: vec![],
             slots: &[
@@ -261,7 +260,7 @@ fn map_draft_type(module: &Object) -> Result<Object, Raised> {
         Type {
             name: c"ropewalk._state.MapDraft",
             doc: c"A map as a transaction sees and changes it.",
-            flags: GC | MADE_HERE,
+            flags: ffi::Py_TPFLAGS_HAVE_GC | MADE_HERE,
             methods: vec![
                 fast_method(
                     c"get",
@@ -294,7 +293,7 @@ fn vector_draft_type(module: &Object) -> Result<Object, Raised> {
         Type {
             name: c"ropewalk._state.VectorDraft",
             doc: c"A vector as a transaction sees and changes it.",
-            flags: GC | MADE_HERE,
+            flags: ffi::Py_TPFLAGS_HAVE_GC | MADE_HERE,
             methods: vec![
                 method(
                     c"append",
@@ -344,7 +343,7 @@ fn counter_draft_type(module: &Object) -> Result<Object, Raised> {
         Type {
             name: c"ropewalk._state.CounterDraft",
             doc: c"A counter as a transaction sees and changes it: `+=` and `-=` read nothing.",
-            flags: GC | MADE_HERE,
+            flags: ffi::Py_TPFLAGS_HAVE_GC | MADE_HERE,
             methods: vec![method(
                 c"add",
                 counter::add_method,
@@ -374,7 +373,7 @@ fn transaction_type(module: &Object) -> Result<Object, Raised> {
         Type {
             name: c"ropewalk._state.Transaction",
             doc: c"One attempt at a change of the state.",
-            flags: GC | MADE_HERE,
+            flags: ffi::Py_TPFLAGS_HAVE_GC | MADE_HERE,
             methods: vec![
                 method(
                     c"savepoint",
@@ -438,7 +437,7 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
         Type {
             name: c"ropewalk._state.StoreBase",
             doc: c"The compiled base of Store.",
-            flags: GC | ffi::Py_TPFLAGS_BASETYPE,
+            flags: ffi::Py_TPFLAGS_HAVE_GC | ffi::Py_TPFLAGS_BASETYPE,
             methods: vec![
                 method(
                     c"snapshot",
@@ -455,7 +454,7 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                 fast_method(
                     c"_attempt",
                     store::run_once,
-                    c"_attempt($self, function, rule, label, claim, args, kwargs, /)\n--\n\nRuns a function and commits.",
+                    c"_attempt($self, function, rule, label, claim, args, kwargs, /)\n--\n\nRuns and commits.",
                 ),
                 fast_method(
                     c"_wait",

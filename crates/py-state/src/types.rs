@@ -44,8 +44,8 @@ pub(crate) struct State {
     /// `kind_of(class)`: the `Record` of a class, or `None` for a class whose objects never change; it raises for
     /// others. Set by the package.
     pub(crate) kind_of: Pointer,
-    /// `violated(transaction, path, access)`: the exception for an access that the contract does not declare. Set by the
-    /// package.
+    /// `violated(transaction, path, access)`: the exception for an access that the contract does not declare. Set by
+    /// the package.
     pub(crate) violated: Pointer,
     /// `plain(transaction, result)`: a result with values in the place of drafts. Set by the package.
     pub(crate) plain: Pointer,

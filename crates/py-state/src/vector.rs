@@ -1,10 +1,11 @@
 //! Persistent vectors: 32-way tries with a tail, as Clojure has them.
 //!
-//! `parts` has the form of a vector and `tree` its nodes, `object` its memory, `edit` many changes at once; `cursor` walks
-//! over the items, and `diff` compares two vectors by the nodes that they do not share. The rest is the face to Python.
+//! `parts` has the form of a vector and `tree` its nodes, `object` its memory, `edit` many changes at once; `cursor`
+//! walks over the items, and `diff` compares two vectors by the nodes that they do not share. The rest is the face to
+//! Python.
 //!
-//! A vector and its nodes never change, so readers need no lock. What they return is borrowed from the vector, which the
-//! caller keeps alive.
+//! A vector and its nodes never change, so readers need no lock. What they return is borrowed from the vector, which
+//! the caller keeps alive.
 
 mod builder;
 mod cursor;
@@ -152,7 +153,8 @@ pub(crate) unsafe fn append(vector: Pointer, item: Pointer) -> Result<Object, Ra
     }
 }
 
-/// The items from `start` on and before `end`, which is at most the length. Items from the first one on keep their nodes.
+/// The items from `start` on and before `end`, which is at most the length. Items from the first one on keep their
+/// nodes.
 ///
 /// # Safety
 ///

@@ -4,9 +4,9 @@
 //! for ever. After some attempts it *claims* the parts that it touches, and runs once more: no other transaction may
 //! commit to these parts before it has ended.
 //!
-//! Claims are granted in the order in which they were made: a claim waits for the earlier ones that it meets, and for no
-//! other. A transaction makes one claim, for all its parts at once, and holds no other meanwhile, so claims cannot wait
-//! for each other in a circle, and each is granted once the earlier ones have ended.
+//! Claims are granted in the order in which they were made: a claim waits for the earlier ones that it meets, and for
+//! no other. A transaction makes one claim, for all its parts at once, and holds no other meanwhile, so claims cannot
+//! wait for each other in a circle, and each is granted once the earlier ones have ended.
 
 use std::time::Instant;
 

@@ -19,7 +19,6 @@ from ropewalk._load import state as _native
 from ropewalk.state._effects import Effects
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._kinds import text_in
-from ropewalk.state._log import Log
 from ropewalk.state._merge import merge_into
 from ropewalk.state._remote import Remote, runs_elsewhere
 from ropewalk.state._rule import compile_rule
@@ -35,6 +34,7 @@ if TYPE_CHECKING:
     from typing import Self
 
     from ropewalk.journal import Sync
+    from ropewalk.state._log import Log
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -141,6 +141,9 @@ class Store(_native.StoreBase, Generic[S]):
             for one in every:
                 check_one(one, frozen)
         else:
+            # An interpreter that cannot load the journal still has stores in memory.
+            from ropewalk.state._log import Log
+
             log = Log(journal, sync, seconds)
             try:
                 frozen, version = log.recover(frozen)

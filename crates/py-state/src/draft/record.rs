@@ -135,8 +135,8 @@ unsafe fn get(own: Pointer, name: Pointer) -> Result<Object, Raised> {
     }
 }
 
-/// An attribute that is no field: of the record's class, so that its methods and properties work on the draft; or of the
-/// draft.
+/// An attribute that is no field: of the record's class, so that its methods and properties work on the draft; or of
+/// the draft.
 ///
 /// # Safety
 ///
