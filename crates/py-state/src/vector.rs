@@ -1,10 +1,11 @@
 //! Persistent vectors: 32-way tries with a tail, as Clojure has them.
 //!
-//! `parts` has the form of a vector and `tree` its nodes, `object` its memory, `edit` many changes at once; `cursor` walks
-//! over the items, and `diff` compares two vectors by the nodes that they do not share. The rest is the face to Python.
+//! `parts` has the form of a vector and `tree` its nodes, `object` its memory, `edit` many changes at once; `cursor`
+//! walks over the items, and `diff` compares two vectors by the nodes that they do not share. The rest is the face to
+//! Python.
 //!
-//! A vector and its nodes never change, so readers need no lock. What they return is borrowed from the vector, which the
-//! caller keeps alive.
+//! A vector and its nodes never change, so readers need no lock. What they return is borrowed from the vector, which
+//! the caller keeps alive.
 
 mod builder;
 mod cursor;
@@ -68,6 +69,7 @@ pub(crate) unsafe fn empty(state: &State) -> Result<Object, Raised> {
 /// # Safety
 ///
 /// The state of a module that is complete, and live items.
+#[allow(dead_code, reason = "a decoder makes vectors of what it has read")]
 pub(crate) unsafe fn from_slice(state: &State, items: &[Pointer]) -> Result<Object, Raised> {
     // SAFETY: the caller's.
     unsafe {
@@ -107,6 +109,7 @@ pub(crate) unsafe fn tail(vector: Pointer) -> Pointer {
 ///
 /// A live vector.
 #[inline]
+#[allow(dead_code, reason = "an encoder of text walks over the nodes")]
 pub(crate) unsafe fn height(vector: Pointer) -> u32 {
     // SAFETY: the caller's.
     unsafe { object::view(vector).shift / ropewalk_state::bits::WIDTH }
@@ -152,7 +155,8 @@ pub(crate) unsafe fn append(vector: Pointer, item: Pointer) -> Result<Object, Ra
     }
 }
 
-/// The items from `start` on and before `end`, which is at most the length. Items from the first one on keep their nodes.
+/// The items from `start` on and before `end`, which is at most the length. Items from the first one on keep their
+/// nodes.
 ///
 /// # Safety
 ///

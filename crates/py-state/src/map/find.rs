@@ -13,8 +13,8 @@ pub(super) const BOTTOM: u32 = 35;
 ///
 /// # Safety
 ///
-/// A live node of a map's, at the top of its trie, that stays as it is meanwhile, whatever Python code does; a live key,
-/// with its folded hash.
+/// A live node of a map's, at the top of its trie, that stays as it is meanwhile, whatever Python code does; a live
+/// key, with its folded hash.
 #[inline]
 pub(super) unsafe fn find(top: *mut Node, key: Pointer, hash: u32) -> Result<Option<Pointer>, Raised> {
     // SAFETY: the caller's; the processor has the instruction.

@@ -11,7 +11,6 @@ use super::builder::Builder;
 use super::cursor::Cursor;
 use super::edit::Edit;
 use super::merge::{merge, merge_named};
-use super::object;
 use super::protocol::{missing, raw};
 use super::views::{Part, view};
 use crate::builder::Shared;
