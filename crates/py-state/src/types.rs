@@ -1,11 +1,11 @@
 //! The state of the module: its types and shared objects, in the interpreter that has loaded it.
 
-use std::ffi::{CStr, c_void};
+use std::ffi::c_void;
 
 use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
 use ropewalk_capi::errors::fail;
-use ropewalk_capi::heap::{self, Type, method};
+use ropewalk_capi::heap::{self, Type};
 use ropewalk_capi::module::{self, Module};
 use ropewalk_capi::object::{Object, Raised};
 
@@ -28,9 +28,6 @@ pub(crate) struct State {
     pub(crate) empty_map: Pointer,
     /// The vector without items, which every empty vector is.
     pub(crate) empty_vector: Pointer,
-    /// The functions that a pickle calls.
-    pub(crate) map_of: Pointer,
-    pub(crate) vector_of: Pointer,
     /// What stands for no value in a difference.
     pub(crate) missing: Pointer,
     pub(crate) record: Pointer,
@@ -73,8 +70,6 @@ impl State {
             &mut self.vector_iterator,
             &mut self.empty_map,
             &mut self.empty_vector,
-            &mut self.map_of,
-            &mut self.vector_of,
             &mut self.missing,
             &mut self.record,
             &mut self.rule,
@@ -146,29 +141,6 @@ pub(crate) unsafe fn of_module<'a>(module: Pointer) -> Result<&'a State, Raised>
     // SAFETY: the caller's; the references are null once the interpreter clears the module.
     let state = unsafe { ffi::PyModule_GetState(module).cast::<State>().as_ref() };
     state.filter(|state| !state.missing.is_null()).ok_or_else(|| fail(c"the interpreter is ending"))
-}
-
-/// Adds a function that a pickle can name. The file of the module is another one's, so no import finds it: the name
-/// leads through `ropewalk._load`, which opens it.
-///
-/// # Errors
-///
-/// An exception is set.
-pub(crate) fn add_pickled(
-    module: &Object,
-    name: &CStr,
-    path: &'static CStr,
-    function: ffi::PyCFunction,
-) -> Result<Object, Raised> {
-    let definition = method(path, function, ffi::METH_O, c"Makes again what was pickled.");
-    // SAFETY: a definition that lives for ever, a live module, and a string.
-    unsafe {
-        let home = Object::own(ffi::PyUnicode_FromString(c"ropewalk._load".as_ptr()))?;
-        let definition = Box::into_raw(Box::new(definition));
-        let made = Object::own(ffi::PyCFunction_NewEx(definition, module.as_ptr(), home.as_ptr()))?;
-        module::add(module, name, made.as_ptr())?;
-        Ok(made)
-    }
 }
 
 #[entry]

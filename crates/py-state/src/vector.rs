@@ -69,6 +69,7 @@ pub(crate) unsafe fn empty(state: &State) -> Result<Object, Raised> {
 /// # Safety
 ///
 /// The state of a module that is complete, and live items.
+#[allow(dead_code, reason = "a decoder makes vectors of what it has read")]
 pub(crate) unsafe fn from_slice(state: &State, items: &[Pointer]) -> Result<Object, Raised> {
     // SAFETY: the caller's.
     unsafe {
@@ -108,6 +109,7 @@ pub(crate) unsafe fn tail(vector: Pointer) -> Pointer {
 ///
 /// A live vector.
 #[inline]
+#[allow(dead_code, reason = "an encoder of text walks over the nodes")]
 pub(crate) unsafe fn height(vector: Pointer) -> u32 {
     // SAFETY: the caller's.
     unsafe { object::view(vector).shift / ropewalk_state::bits::WIDTH }

@@ -1,5 +1,6 @@
 //! Equality and hashes of maps.
 
+use std::ops::ControlFlow;
 use std::sync::atomic::Ordering;
 
 use pyo3_ffi as ffi;
@@ -121,15 +122,14 @@ pub(super) unsafe fn with_mapping(map: Pointer, other: Pointer) -> Result<Option
         let mut is_same = true;
         let keys = Object::own(ffi::PyMapping_Keys(other))?;
         each(keys.as_ptr(), |_, key| {
-            is_same = is_same
-                && match super::get(map, key.as_ptr())? {
-                    None => false,
-                    Some(value) => {
-                        let item = Object::own(ffi::PyObject_GetItem(other, key.as_ptr()))?;
-                        is_equal(value, item.as_ptr())?
-                    }
-                };
-            Ok(())
+            is_same = match super::get(map, key.as_ptr())? {
+                None => false,
+                Some(value) => {
+                    let item = Object::own(ffi::PyObject_GetItem(other, key.as_ptr()))?;
+                    is_equal(value, item.as_ptr())?
+                }
+            };
+            Ok(if is_same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })
         })?;
         Ok(Some(is_same))
     }

@@ -7,7 +7,6 @@ use ropewalk_capi::entry;
 use ropewalk_capi::heap::fast_method;
 use ropewalk_capi::object::{Object, Raised};
 
-use super::edit::Edit;
 use super::object;
 use super::protocol::raw;
 use crate::node::Pointer;
@@ -34,30 +33,6 @@ unsafe extern "C" fn diff_maps(module: Pointer, arguments: *mut Pointer, count: 
                 }
             })?;
             Ok(list)
-        });
-        raw(made)
-    }
-}
-
-/// `_map_of(flat)`, for pickles: a tuple of keys and values in turn.
-#[entry]
-pub(super) unsafe extern "C" fn map_of(module: Pointer, flat: Pointer) -> Pointer {
-    // SAFETY: the module and a live argument, which holds the items if it is a tuple; nothing else has the edit.
-    unsafe {
-        let size = if ffi::PyTuple_Check(flat) == 0 { 1 } else { ffi::PyTuple_Size(flat) };
-        if size % 2 != 0 {
-            ffi::PyErr_SetString(
-                ffi::PyExc_TypeError,
-                c"a map is made again of a tuple of keys and values in turn".as_ptr(),
-            );
-            return null_mut();
-        }
-        let made = types::of_module(module).and_then(|state| {
-            let mut edit = Edit::new(state.empty_map);
-            for at in (0..size).step_by(2) {
-                edit.set(ffi::PyTuple_GetItem(flat, at), ffi::PyTuple_GetItem(flat, at + 1))?;
-            }
-            edit.finish()
         });
         raw(made)
     }

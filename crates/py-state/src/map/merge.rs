@@ -1,5 +1,6 @@
 //! Puts what a constructor or `update` takes into an edit: a mapping, or pairs, and entries by name.
 
+use std::ops::ControlFlow;
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
@@ -25,10 +26,14 @@ pub(super) unsafe fn merge(edit: &mut Edit, source: Pointer) -> Result<(), Raise
         if ffi::PyDict_CheckExact(source) != 0 {
             return merge_dict(edit, source);
         }
-        match ffi::PyObject_HasAttrString(source, c"keys".as_ptr()) {
-            0 => merge_pairs(edit, source),
-            _ => merge_mapping(edit, source),
+        if Object::own(ffi::PyObject_GetAttrString(source, c"keys".as_ptr())).is_ok() {
+            return merge_mapping(edit, source);
         }
+        if ffi::PyErr_ExceptionMatches(ffi::PyExc_AttributeError) == 0 {
+            return Err(Raised);
+        }
+        ffi::PyErr_Clear();
+        merge_pairs(edit, source)
     }
 }
 
@@ -75,7 +80,7 @@ unsafe fn merge_mapping(edit: &mut Edit, source: Pointer) -> Result<(), Raised> 
         let keys = Object::own(ffi::PyMapping_Keys(source))?;
         each(keys.as_ptr(), |_, key| {
             let value = Object::own(ffi::PyObject_GetItem(source, key.as_ptr()))?;
-            edit.set(key.as_ptr(), value.as_ptr())
+            edit.set(key.as_ptr(), value.as_ptr()).map(ControlFlow::Continue)
         })
     }
 }
@@ -103,7 +108,7 @@ unsafe fn merge_pairs(edit: &mut Edit, source: Pointer) -> Result<(), Raised> {
                 return Err(Raised);
             }
             let part = |at| ffi::PyTuple_GetItem(pair.as_ptr(), at);
-            edit.set(part(0), part(1))
+            edit.set(part(0), part(1)).map(ControlFlow::Continue)
         })
     }
 }

@@ -8,8 +8,8 @@ use ropewalk_capi::module;
 use ropewalk_capi::object::{Object, Raised};
 
 use super::object::Content;
-use super::{builder, functions, methods, object, protocol, views};
-use crate::types::{State, add_pickled};
+use super::{builder, methods, object, protocol, views};
+use crate::types::State;
 
 const NONE: std::ffi::c_int = ffi::METH_NOARGS;
 const ONE: std::ffi::c_int = ffi::METH_O;
@@ -19,7 +19,6 @@ pub(super) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
     state.map = make_type(module)?.into_ptr();
     state.map_builder = builder::make_type(module)?.into_ptr();
     views::fill(state, module)?;
-    state.map_of = add_pickled(module, c"_map_of", c"state._map_of", functions::map_of)?.into_ptr();
     // SAFETY: the types of nodes and maps; our fresh module, and live objects.
     unsafe {
         state.empty_map = object::make_empty(state.node.cast(), state.map.cast())?.into_ptr();

@@ -7,9 +7,8 @@ use ropewalk_capi::entry;
 use ropewalk_capi::heap::fast_method;
 use ropewalk_capi::object::{Object, Raised};
 
-use super::edit::Edit;
 use super::object;
-use super::protocol::{extend, raw};
+use super::protocol::raw;
 use crate::node::Pointer;
 use crate::types;
 
@@ -40,20 +39,6 @@ unsafe extern "C" fn diff_vectors(
                 }
             })?;
             Ok(list)
-        });
-        raw(made)
-    }
-}
-
-/// `_vector_of(items)`, for pickles.
-#[entry]
-pub(super) unsafe extern "C" fn vector_of(module: Pointer, items: Pointer) -> Pointer {
-    // SAFETY: the module and a live argument; nothing else has the edit.
-    unsafe {
-        let made = types::of_module(module).and_then(|state| {
-            let mut edit = Edit::new(state.empty_vector)?;
-            extend(&mut edit, items)?;
-            edit.finish()
         });
         raw(made)
     }

@@ -199,14 +199,13 @@ pub(super) unsafe extern "C" fn itself(vector: Pointer, _: Pointer) -> Pointer {
     unsafe { same(vector) }
 }
 
-/// `__reduce__`: a function of the module, and a tuple of the items.
+/// `__reduce__`: the type, whose name is public, and a tuple of the items.
 #[entry]
 pub(super) unsafe extern "C" fn reduce(vector: Pointer, _: Pointer) -> Pointer {
     // SAFETY: a vector; the format's arguments are live objects.
     unsafe {
-        let made = types::of(ffi::Py_TYPE(vector)).and_then(|state| {
-            let items = Object::own(ffi::PySequence_Tuple(vector))?;
-            Object::own(ffi::Py_BuildValue(c"(O(O))".as_ptr(), state.vector_of, items.as_ptr()))
+        let made = Object::own(ffi::PySequence_Tuple(vector)).and_then(|items| {
+            Object::own(ffi::Py_BuildValue(c"(O(O))".as_ptr(), ffi::Py_TYPE(vector), items.as_ptr()))
         });
         raw(made)
     }

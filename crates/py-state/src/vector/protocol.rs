@@ -1,6 +1,7 @@
 //! What the interpreter calls on a vector for its own syntax and functions.
 
 use std::ffi::c_int;
+use std::ops::ControlFlow;
 use std::ptr::null_mut;
 
 use pyo3_ffi as ffi;
@@ -167,7 +168,7 @@ pub(super) unsafe fn extend(edit: &mut Edit, source: Pointer) -> Result<(), Rais
             }
             return Ok(());
         }
-        each(source, |_, item| edit.append(item.as_ptr()))
+        each(source, |_, item| edit.append(item.as_ptr()).map(ControlFlow::Continue))
     }
 }
 

@@ -9,8 +9,8 @@ use ropewalk_capi::object::{Object, Raised};
 
 use super::object::Content;
 use super::parts::Parts;
-use super::{builder, functions, methods, object, protocol, walk};
-use crate::types::{State, add_pickled};
+use super::{builder, methods, object, protocol, walk};
+use crate::types::State;
 
 const NONE: std::ffi::c_int = ffi::METH_NOARGS;
 const ONE: std::ffi::c_int = ffi::METH_O;
@@ -20,8 +20,6 @@ pub(super) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
     state.vector = make_type(module)?.into_ptr();
     state.vector_builder = builder::make_type(module)?.into_ptr();
     state.vector_iterator = walk::make_type(module)?.into_ptr();
-    state.vector_of =
-        add_pickled(module, c"_vector_of", c"state._vector_of", functions::vector_of)?.into_ptr();
     // SAFETY: the types of nodes and vectors; our fresh module, and live objects.
     unsafe {
         let empty = Parts::empty(state.node.cast())?;
