@@ -119,14 +119,33 @@ def test_attributes_and_items() -> None:
     assert touched(both) == ({"accounts[...].balance"}, {"accounts[...].balance"})
 
 
-def test_passing_through_is_no_read() -> None:
+def test_passing_through_is_no_read_of_what_is_above() -> None:
     def code(b: B, k: str) -> None:
         account = b.accounts[k]
         parent = account.parent
-        if account is None or not parent:
+        if account is None or not parent or k in b.accounts:
             raise KeyError(k)
 
-    assert touched(code) == (set(), set())
+    assert touched(code) == ({"accounts[...].parent"}, set())
+
+    @task(reads=[P.accounts[...].balance])
+    def right(b: B, k: str) -> int:
+        account = b.accounts[k]
+        return account.balance if account is not None and k in b.accounts else 0
+
+    @task(reads=[P.accounts[...].balance])
+    def wrong(b: B, k: str) -> None:
+        account = b.limits
+        for _ in range(k in b.old):
+            account = b.accounts.get(k)
+        del account
+
+    assert lines(examine(right)) == []
+    assert lines(examine(wrong)) == [
+        "error: reads limits, which is not declared: add P.limits to reads",
+        "error: reads old, which is not declared: add P.old to reads",
+        "error: reads accounts[...], which is not declared: add P.accounts[...] to reads",
+    ]
 
 
 def test_deletions() -> None:
@@ -143,6 +162,7 @@ def test_counters_and_vectors() -> None:
     def code(b: B) -> None:
         b.hits += 1
         b.hits -= 2
+        b.hits.add(3)
         b.journal.append(Account("a", 1))
         b.journal.extend([])
         b.journal += []
@@ -325,7 +345,7 @@ def test_builtin_functions() -> None:
         return isinstance(first, Account), sum(map(lambda a: a.balance, b.old))
 
     reads, writes = touched(code)
-    assert reads == {"accounts", "accounts[...].owner", "old", "old[...].balance"}
+    assert reads == {"accounts", "accounts[...].owner", "old", "old[...].balance", "limits.most"}
     assert writes == {"accounts[...].balance", "old[...].owner", "old[...].balance", "old[...].parent"}
 
 
@@ -430,14 +450,12 @@ def test_matches() -> None:
     )
 
 
-def test_methods_of_the_draft() -> None:
+def test_effects_touch_what_they_are_given() -> None:
     def code(b: B, k: str) -> None:
         b.on_commit(print, b.name)
-        b.merge(P.accounts["a"], {"balance": 3})
-        with b.savepoint() as inner:
-            inner.name = "x"
+        b.accounts[k].on_commit(print, k)
 
-    assert touched(code) == ({"name"}, {"accounts[...]", "name"})
+    assert touched(code) == ({"name", "accounts[...]"}, set())
 
 
 def test_what_may_be_anything_is_one_place() -> None:
@@ -583,13 +601,11 @@ def test_what_cannot_be_seen_is_noted() -> None:
         library.loads(b.limits)
         function(lambda: b.limits.most)
         b.accounts.strange()
-        b.merge(k, {})
 
     assert lines(examine(unseen)) == [
         "note: cannot see what function does with accounts[...]",
         "note: cannot see what library.loads does with limits",
         "note: cannot see what the method strange does with accounts",
-        "note: cannot see which path is merged",
     ]
 
 
