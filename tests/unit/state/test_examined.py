@@ -19,11 +19,13 @@ from ropewalk import Err, Ok
 from ropewalk.state import (
     AppendOnly,
     Const,
+    ContractViolation,
     Counter,
     Draft,
     PMap,
     PVector,
     StateError,
+    Store,
     Task,
     paths,
     task,
@@ -656,3 +658,121 @@ def test_a_lambda_is_read_too() -> None:
         "error: reads hits, which is not declared: add P.hits to reads",
         "warning: declares name in reads, and it is never read",
     ]
+
+
+# --- against what runs ------------------------------------------------------------------------------------------------
+
+
+def assigned(b: Any) -> None:
+    b.accounts["a"].balance = 3
+
+
+def subtracted(b: Any) -> None:
+    b.accounts["a"].balance -= 3
+
+
+def replaced(b: Any) -> None:
+    b.accounts["new"] = Account("new", 1)
+
+
+def deleted(b: Any) -> None:
+    del b.accounts["a"]
+
+
+def shortened(b: Any) -> None:
+    del b.old[0]
+
+
+def emptied(b: Any) -> None:
+    for account in b.accounts.values():
+        account.balance = 0
+
+
+def counted_up(b: Any) -> None:
+    b.hits += 1
+
+
+def counted_anew(b: Any) -> None:
+    b.hits = 3
+
+
+def unlimited(b: Any) -> None:
+    b.limits.most = 3
+
+
+def rewritten(b: Any) -> None:
+    b.journal[0].balance = 3
+
+
+def forgotten(b: Any) -> None:
+    b.journal = PVector()
+
+
+CODES: list[Callable[[Any], Any]] = [
+    assigned,
+    subtracted,
+    replaced,
+    deleted,
+    shortened,
+    emptied,
+    counted_up,
+    counted_anew,
+    unlimited,
+    rewritten,
+    forgotten,
+    lambda b: b.name + "x",
+    lambda b: b.limits.most + 1,
+    lambda b: b.accounts["a"].balance + 1,
+    lambda b: b.accounts["a"].owner + "x",
+    lambda b: [account.owner for account in b.old],
+    lambda b: list(b.accounts),
+    lambda b: len(b.accounts),
+    lambda b: "a" in b.accounts,
+    lambda b: b.accounts["a"] is None,
+    lambda b: b.accounts.get("none"),
+    lambda b: b.accounts.pop("a"),
+    lambda b: b.accounts.setdefault("new", Account("new", 1)),
+    lambda b: b.old[0].owner,
+    lambda b: b.old.append(Account("new", 1)),
+    lambda b: b.old.pop(),
+    lambda b: b.journal.append(Account("new", 1)),
+    lambda b: b.journal[0].owner,
+    lambda b: len(b.journal),
+    lambda b: b.journal.pop(),
+    lambda b: b.hits.add(3),
+    lambda b: b.hits.value,
+    lambda b: b.accounts["a"].parent,
+]
+CONTRACTS: list[tuple[list[Any], list[Any]]] = [
+    ([], []),
+    ([P], []),
+    ([], [P]),
+    ([P.limits, P.name], []),
+    ([P.accounts], []),
+    ([P.accounts[...].balance], []),
+    ([P.accounts[...].owner], [P.accounts[...].balance]),
+    ([], [P.accounts[...]]),
+    ([], [P.accounts, P.old]),
+    ([P.old], [P.old[...].owner]),
+    ([], [P.journal, P.hits]),
+    ([P.journal, P.hits], []),
+    ([P.journal, P.hits], [P.journal, P.hits, P.name]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CODES)))
+def test_what_is_found_is_what_a_store_refuses(number: int) -> None:
+    ann, bob = Account("a", 5), Account("b", 7)
+    state = Bank(Limits(3), PMap({"a": ann, "b": bob}), PVector([ann]), PVector([ann]), 0, "bank", 3)
+    for reads, writes in CONTRACTS:
+        made = task(reads=reads, writes=writes)(CODES[number])
+        # The functions have no annotation, and a contract without paths does not name the state.
+        made.__wrapped__.__annotations__["b"] = B
+        found = [one for one in examine(made).findings if one.level == "error"]
+        with Store(state) as store:
+            try:
+                store.run(made)
+                refused = None
+            except ContractViolation as error:
+                refused = str(error)
+        assert (refused is None) == (not found), (reads, writes, refused, found)
