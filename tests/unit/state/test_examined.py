@@ -19,11 +19,13 @@ from ropewalk import Err, Ok
 from ropewalk.state import (
     AppendOnly,
     Const,
+    ContractViolation,
     Counter,
     Draft,
     PMap,
     PVector,
     StateError,
+    Store,
     Task,
     paths,
     task,
@@ -119,14 +121,33 @@ def test_attributes_and_items() -> None:
     assert touched(both) == ({"accounts[...].balance"}, {"accounts[...].balance"})
 
 
-def test_passing_through_is_no_read() -> None:
+def test_passing_through_is_no_read_of_what_is_above() -> None:
     def code(b: B, k: str) -> None:
         account = b.accounts[k]
         parent = account.parent
-        if account is None or not parent:
+        if account is None or not parent or k in b.accounts:
             raise KeyError(k)
 
-    assert touched(code) == (set(), set())
+    assert touched(code) == ({"accounts[...].parent"}, set())
+
+    @task(reads=[P.accounts[...].balance])
+    def right(b: B, k: str) -> int:
+        account = b.accounts[k]
+        return account.balance if account is not None and k in b.accounts else 0
+
+    @task(reads=[P.accounts[...].balance])
+    def wrong(b: B, k: str) -> None:
+        account = b.limits
+        for _ in range(k in b.old):
+            account = b.accounts.get(k)
+        del account
+
+    assert lines(examine(right)) == []
+    assert lines(examine(wrong)) == [
+        "error: reads limits, which is not declared: add P.limits to reads",
+        "error: reads old, which is not declared: add P.old to reads",
+        "error: reads accounts[...], which is not declared: add P.accounts[...] to reads",
+    ]
 
 
 def test_deletions() -> None:
@@ -143,6 +164,7 @@ def test_counters_and_vectors() -> None:
     def code(b: B) -> None:
         b.hits += 1
         b.hits -= 2
+        b.hits.add(3)
         b.journal.append(Account("a", 1))
         b.journal.extend([])
         b.journal += []
@@ -325,7 +347,7 @@ def test_builtin_functions() -> None:
         return isinstance(first, Account), sum(map(lambda a: a.balance, b.old))
 
     reads, writes = touched(code)
-    assert reads == {"accounts", "accounts[...].owner", "old", "old[...].balance"}
+    assert reads == {"accounts", "accounts[...].owner", "old", "old[...].balance", "limits.most"}
     assert writes == {"accounts[...].balance", "old[...].owner", "old[...].balance", "old[...].parent"}
 
 
@@ -430,14 +452,12 @@ def test_matches() -> None:
     )
 
 
-def test_methods_of_the_draft() -> None:
+def test_effects_touch_what_they_are_given() -> None:
     def code(b: B, k: str) -> None:
         b.on_commit(print, b.name)
-        b.merge(P.accounts["a"], {"balance": 3})
-        with b.savepoint() as inner:
-            inner.name = "x"
+        b.accounts[k].on_commit(print, k)
 
-    assert touched(code) == ({"name"}, {"accounts[...]", "name"})
+    assert touched(code) == ({"name", "accounts[...]"}, set())
 
 
 def test_what_may_be_anything_is_one_place() -> None:
@@ -583,13 +603,11 @@ def test_what_cannot_be_seen_is_noted() -> None:
         library.loads(b.limits)
         function(lambda: b.limits.most)
         b.accounts.strange()
-        b.merge(k, {})
 
     assert lines(examine(unseen)) == [
         "note: cannot see what function does with accounts[...]",
         "note: cannot see what library.loads does with limits",
         "note: cannot see what the method strange does with accounts",
-        "note: cannot see which path is merged",
     ]
 
 
@@ -640,3 +658,121 @@ def test_a_lambda_is_read_too() -> None:
         "error: reads hits, which is not declared: add P.hits to reads",
         "warning: declares name in reads, and it is never read",
     ]
+
+
+# --- against what runs ------------------------------------------------------------------------------------------------
+
+
+def assigned(b: Any) -> None:
+    b.accounts["a"].balance = 3
+
+
+def subtracted(b: Any) -> None:
+    b.accounts["a"].balance -= 3
+
+
+def replaced(b: Any) -> None:
+    b.accounts["new"] = Account("new", 1)
+
+
+def deleted(b: Any) -> None:
+    del b.accounts["a"]
+
+
+def shortened(b: Any) -> None:
+    del b.old[0]
+
+
+def emptied(b: Any) -> None:
+    for account in b.accounts.values():
+        account.balance = 0
+
+
+def counted_up(b: Any) -> None:
+    b.hits += 1
+
+
+def counted_anew(b: Any) -> None:
+    b.hits = 3
+
+
+def unlimited(b: Any) -> None:
+    b.limits.most = 3
+
+
+def rewritten(b: Any) -> None:
+    b.journal[0].balance = 3
+
+
+def forgotten(b: Any) -> None:
+    b.journal = PVector()
+
+
+CODES: list[Callable[[Any], Any]] = [
+    assigned,
+    subtracted,
+    replaced,
+    deleted,
+    shortened,
+    emptied,
+    counted_up,
+    counted_anew,
+    unlimited,
+    rewritten,
+    forgotten,
+    lambda b: b.name + "x",
+    lambda b: b.limits.most + 1,
+    lambda b: b.accounts["a"].balance + 1,
+    lambda b: b.accounts["a"].owner + "x",
+    lambda b: [account.owner for account in b.old],
+    lambda b: list(b.accounts),
+    lambda b: len(b.accounts),
+    lambda b: "a" in b.accounts,
+    lambda b: b.accounts["a"] is None,
+    lambda b: b.accounts.get("none"),
+    lambda b: b.accounts.pop("a"),
+    lambda b: b.accounts.setdefault("new", Account("new", 1)),
+    lambda b: b.old[0].owner,
+    lambda b: b.old.append(Account("new", 1)),
+    lambda b: b.old.pop(),
+    lambda b: b.journal.append(Account("new", 1)),
+    lambda b: b.journal[0].owner,
+    lambda b: len(b.journal),
+    lambda b: b.journal.pop(),
+    lambda b: b.hits.add(3),
+    lambda b: b.hits.value,
+    lambda b: b.accounts["a"].parent,
+]
+CONTRACTS: list[tuple[list[Any], list[Any]]] = [
+    ([], []),
+    ([P], []),
+    ([], [P]),
+    ([P.limits, P.name], []),
+    ([P.accounts], []),
+    ([P.accounts[...].balance], []),
+    ([P.accounts[...].owner], [P.accounts[...].balance]),
+    ([], [P.accounts[...]]),
+    ([], [P.accounts, P.old]),
+    ([P.old], [P.old[...].owner]),
+    ([], [P.journal, P.hits]),
+    ([P.journal, P.hits], []),
+    ([P.journal, P.hits], [P.journal, P.hits, P.name]),
+]
+
+
+@pytest.mark.parametrize("number", range(len(CODES)))
+def test_what_is_found_is_what_a_store_refuses(number: int) -> None:
+    ann, bob = Account("a", 5), Account("b", 7)
+    state = Bank(Limits(3), PMap({"a": ann, "b": bob}), PVector([ann]), PVector([ann]), 0, "bank", 3)
+    for reads, writes in CONTRACTS:
+        made = task(reads=reads, writes=writes)(CODES[number])
+        # The functions have no annotation, and a contract without paths does not name the state.
+        made.__wrapped__.__annotations__["b"] = B
+        found = [one for one in examine(made).findings if one.level == "error"]
+        with Store(state) as store:
+            try:
+                store.run(made)
+                refused = None
+            except ContractViolation as error:
+                refused = str(error)
+        assert (refused is None) == (not found), (reads, writes, refused, found)

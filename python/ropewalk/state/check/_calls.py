@@ -7,9 +7,8 @@ import builtins
 import inspect
 import types
 from collections.abc import Sequence
-from typing import Any
 
-from ropewalk.state._paths import EACH, Path, steps_of
+from ropewalk.state._paths import EACH
 from ropewalk.state._shape import Kind
 from ropewalk.state._task import Task
 from ropewalk.state.check import _methods
@@ -183,16 +182,18 @@ class Calls(Expressions):
         """Reads a call of a method of a draft, which may change the draft."""
         place, name = bound.place, bound.name
         every = union([*arguments, *keywords.values()])
-        if not place.steps and name in _methods.OF_DRAFTS:
-            return self._draft_method(place, name, node, arguments, every)
         self._use(every, node)
+        if name == _methods.ON_COMMIT:
+            return NONE
         effect = _methods.effect_of(place.shape.kind, name)
         if effect is None:
             if place.shape.kind is not Kind.RECORD:
                 self._remark(f"cannot see what the method {name} does with {place}", node, place)
             self._touch(place, "read", node)
             return NONE
-        item = self._below(place, EACH if not node.args else step_of(place.shape, node.args[0]))
+        item = place
+        if place.shape.kind is not Kind.LEAF:
+            item = self._below(place, EACH if not node.args else step_of(place.shape, node.args[0]))
         for where, access in effect.touches:
             self._touch(item if where == "item" else place, access, node, adds=effect.adds)
         if effect.gives == "item":
@@ -202,27 +203,6 @@ class Calls(Expressions):
         if effect.gives == "pairs":
             return frozenset((Many(frozenset((Parts((NONE, frozenset((item,)))),))),))
         return NONE
-
-    def _draft_method(
-        self, place: Place, name: str, node: ast.Call, arguments: list[Values], every: Values
-    ) -> Values:
-        if name == "merge" and node.args:
-            paths = [one.value for one in arguments[0] if isinstance(one, Known)]
-            self._use(union(arguments[1:]), node)
-            known: list[Path[Any]] = [path for path in paths if isinstance(path, Path)]
-            for path in known:
-                self._touch(self._place_of(path), "write", node)
-            if not known:
-                self._remark("cannot see which path is merged", node, place)
-            return NONE
-        self._use(every, node)
-        return frozenset((place,)) if name in _methods.OF_DRAFTS_THAT_GIVE_ONE else NONE
-
-    def _place_of(self, path: Path[Any]) -> Place:
-        place = self.root
-        for step in steps_of(path):
-            place = self._below(place, step)
-        return place
 
     def _run(self, code: Code, arguments: Sequence[Values], keywords: Names, node: ast.AST) -> Values:
         """Reads the body of a function that is called with these arguments, and returns what it returns."""

@@ -13,7 +13,7 @@ from ropewalk.state._contract import Contract, describe, plain_steps, zone_below
 from ropewalk.state._paths import Key, Path, Step, as_path, path_from, shapes_below, steps_of, text_of
 from ropewalk.state._policy import policy_shape
 from ropewalk.state._rule import Rule, compile_rule
-from ropewalk.state._shape import Shape, name_of, shape_of
+from ropewalk.state._shape import Kind, Shape, name_of, shape_of
 from ropewalk.state._task import Draft, Task
 from ropewalk.state._zones import Zone
 from ropewalk.state.check._definitions import definition_of
@@ -93,7 +93,7 @@ def examine(task: Task[..., Any]) -> Examined:
     reader.read(definition)
     for remark in reader.remarks:
         report.add("error" if remark.is_error else "note", remark.text, remark.spot)
-    touches = list(reader.touches)
+    touches = _settled(list(reader.touches))
     name = _name_of_paths(function, root)
     touches = report.zones(shape, touches)
     if contract is not None:
@@ -107,8 +107,21 @@ def examine(task: Task[..., Any]) -> Examined:
     return report.done(paths("read"), paths("write"), describe(paths("read"), paths("write"), name))
 
 
+def _settled(touches: list[Touch]) -> list[Touch]:
+    """Returns the touches without the passes to places of which a part, or the whole, is touched."""
+    real = {touch.place.steps for touch in touches if touch.access != "pass"}
+    above = {steps[:end] for steps in real for end in range(len(steps) + 1)}
+    above |= {touch.place.steps[:end] for touch in touches for end in range(len(touch.place.steps))}
+    return [touch for touch in touches if touch.access != "pass" or touch.place.steps not in above]
+
+
+def _way(touch: Touch) -> Access:
+    """Returns what the contract declares for a touch: a place that is only passed to is read."""
+    return "write" if touch.access == "write" else "read"
+
+
 def _steps(touches: Iterable[Touch], access: Access) -> list[tuple[Step, ...]]:
-    return list(dict.fromkeys(touch.place.steps for touch in touches if touch.access == access))
+    return list(dict.fromkeys(touch.place.steps for touch in touches if _way(touch) == access))
 
 
 class _Report:
@@ -142,7 +155,7 @@ class _Report:
         """Reports writes that no contract could allow, and returns the other touches."""
         found: list[Touch] = []
         for touch in touches:
-            wrong = "" if touch.access == "read" else _wrong(touch, *_zones_at(shape, touch.place))
+            wrong = _wrong(touch, *_zones_at(shape, touch.place)) if touch.access == "write" else ""
             if wrong:
                 self.add("error", wrong, touch.spot, str(touch.place), "write")
             else:
@@ -155,7 +168,7 @@ class _Report:
         found: dict[tuple[tuple[Step, ...], Access], list[Touch]] = {}
         for touch in touches:
             if not _allows(rule, touch):
-                found.setdefault((touch.place.steps, touch.access), []).append(touch)
+                found.setdefault((touch.place.steps, _way(touch)), []).append(touch)
         for (steps, access), places in found.items():
             path = text_of(steps)
             whole = name + ("" if not path or path.startswith("[") else ".") + path
@@ -177,7 +190,7 @@ class _Report:
                 steps = plain_steps(shape, steps_of(path))
                 if any(_meet(steps, place.steps) for place in unseen):
                     continue
-                met = {touch.access for touch in touches if _meet(steps, touch.place.steps)}
+                met = {_way(touch) for touch in touches if _meet(steps, touch.place.steps)}
                 if access in met or (access == "read" and steps in written):
                     continue
                 only = ", only read: declare it in reads" if "read" in met else ""
@@ -201,7 +214,10 @@ def _allows(rule: Rule | None, touch: Touch) -> bool:
         if rule is None:
             return False
         rule = rule.below(step)
-    return rule is not None and (rule.reads if touch.access == "read" else rule.writes)
+    if rule is None or touch.access == "write":
+        return rule is not None and rule.writes
+    is_value = touch.place.shape.kind in (Kind.LEAF, Kind.ANY)
+    return rule.reads or (touch.access == "pass" and not is_value)
 
 
 def _wrong(touch: Touch, above: Zone, zone: Zone) -> str:

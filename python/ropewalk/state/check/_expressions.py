@@ -11,11 +11,11 @@ from typing import Any, cast
 from ropewalk._errors import NoSuchPath
 from ropewalk.state._paths import EACH, Key, Path, Step, as_path, shape_below
 from ropewalk.state._shape import Kind, Shape, no_such_field
+from ropewalk.state._zones import Zone
 from ropewalk.state.check import _methods
 from ropewalk.state.check._definitions import definition_of
 from ropewalk.state.check._traced import (
     NONE,
-    Access,
     Bound,
     Call,
     Code,
@@ -30,6 +30,7 @@ from ropewalk.state.check._traced import (
     Touch,
     Value,
     Values,
+    Way,
     constant,
     step_of,
     union,
@@ -71,7 +72,7 @@ class Expressions:
         line, column = getattr(node, "lineno", 1), getattr(node, "col_offset", 0)
         return Spot(self._frame.definition.file, line, column + 1)
 
-    def _touch(self, place: Place, access: Access, node: ast.AST, *, adds: bool = False) -> None:
+    def _touch(self, place: Place, access: Way, node: ast.AST, *, adds: bool = False) -> None:
         self.touches[Touch(place, access, adds, self._spot(node))] = None
 
     def _remark(
@@ -124,16 +125,18 @@ class Expressions:
         if shape.kind is Kind.ANY:
             return frozenset((Bound(value, name), value))
         if shape.kind is Kind.LEAF:
+            if shape.zone is Zone.COUNTER and _methods.is_known(shape.kind, name):
+                return frozenset((Bound(value, name),))
             self._touch(value, "read", node)
             return NONE
-        if not value.steps and name in _methods.OF_DRAFTS and name not in shape.names:
+        if name in shape.names and shape.kind is Kind.RECORD:
+            return self._passed(self._below(value, name), node)
+        if name == _methods.ON_COMMIT:
             return frozenset((Bound(value, name),))
         if shape.kind is not Kind.RECORD:
             if shape.of_policy and not _methods.is_known(shape.kind, name):
-                return frozenset((self._below(value, Key(name)),))
+                return self._passed(self._below(value, Key(name)), node)
             return frozenset((Bound(value, name),))
-        if name in shape.names:
-            return frozenset((self._below(value, name),))
         return self._own_attribute(value, name, node)
 
     def _own_attribute(self, place: Place, name: str, node: ast.AST) -> Values:
@@ -171,7 +174,11 @@ class Expressions:
         if isinstance(node.slice, ast.Slice) and value.shape.kind is Kind.VECTOR:
             self._touch(value, "read", node)
             return frozenset((Many(frozenset((self._below(value, EACH),))),))
-        return frozenset((self._below(value, step_of(value.shape, node.slice)),))
+        return self._passed(self._below(value, step_of(value.shape, node.slice)), node)
+
+    def _passed(self, place: Place, node: ast.AST) -> Values:
+        self._touch(place, "pass", node)
+        return frozenset((place,))
 
     def _each(self, values: Values, node: ast.AST) -> Values:
         """Returns what iterating gives."""
@@ -236,6 +243,9 @@ class Expressions:
         for number, one in enumerate((node.left, *node.comparators)):
             operators = node.ops[max(number - 1, 0) : number + 1]
             values = self.eval(one)
+            if number and isinstance(node.ops[number - 1], (ast.In, ast.NotIn)):
+                # To ask for one key of a map is to pass through it.
+                values = frozenset(value for value in values if not _is_map(value))
             if all(isinstance(op, (ast.Is, ast.IsNot)) for op in operators):
                 self._test(values, one)
             else:
@@ -302,6 +312,10 @@ class Expressions:
 
     def _eval_await(self, node: ast.Await) -> Values:
         return self.eval(node.value)
+
+
+def _is_map(value: Value) -> bool:
+    return isinstance(value, Place) and value.shape.kind is Kind.MAP
 
 
 def has_names(shape: Shape, step: Step) -> bool:

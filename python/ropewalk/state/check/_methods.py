@@ -30,11 +30,11 @@ _CHANGE_WHOLE = Effect((("whole", "read"), ("whole", "write")))
 _APPEND = Effect((("whole", "write"),), adds=True)
 
 _MAP: dict[str, Effect] = {
-    "get": Effect((), "item", has_default=True),
+    # It asks whether there is an item, unlike a subscript.
+    "get": Effect((("item", "read"),), "item", has_default=True),
     "keys": _READ_WHOLE,
     "values": Effect((("whole", "read"),), "items"),
     "items": Effect((("whole", "read"),), "pairs"),
-    "copy": _READ_WHOLE,
     "pop": Effect((("item", "read"), ("item", "write"))),
     "popitem": _CHANGE_WHOLE,
     "setdefault": Effect((("item", "read"), ("item", "write")), "item", has_default=True),
@@ -50,15 +50,14 @@ _VECTOR: dict[str, Effect] = {
     "remove": _CHANGE_WHOLE,
     "clear": _WRITE_WHOLE,
     "reverse": _CHANGE_WHOLE,
-    "sort": _CHANGE_WHOLE,
     "index": _READ_WHOLE,
     "count": _READ_WHOLE,
-    "copy": _READ_WHOLE,
 }
 
-#: Methods of the whole draft.
-OF_DRAFTS = frozenset(("on_commit", "merge", "savepoint", "transaction", "rollback", "abort", "explain"))
-OF_DRAFTS_THAT_GIVE_ONE = frozenset(("savepoint", "transaction"))
+_COUNTER: dict[str, Effect] = {"add": Effect((("whole", "write"),), adds=True)}
+
+#: A method of each draft, that touches nothing.
+ON_COMMIT = "on_commit"
 
 #: Builtin functions that iterate over their arguments.
 ITERATING = frozenset(
@@ -89,6 +88,8 @@ def effect_of(kind: Kind, name: str) -> Effect | None:
         return _MAP.get(name)
     if kind is Kind.VECTOR:
         return _VECTOR.get(name)
+    if kind is Kind.LEAF:
+        return _COUNTER.get(name)
     if kind is Kind.ANY:
         # It may be either; what a reading method of one gives is as good as the other's.
         return _VECTOR.get(name) or _MAP.get(name) or _READ_WHOLE

@@ -12,6 +12,8 @@ from ropewalk.state._shape import Kind, Shape
 from ropewalk.state.check._definitions import Definition
 
 Access: TypeAlias = Literal["read", "write"]
+#: To pass is to take the draft of a place, of which only parts may be read or written.
+Way: TypeAlias = Literal["read", "write", "pass"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +98,7 @@ class Touch:
     """An access to a place of the state; with `adds` the write appends or counts."""
 
     place: Place
-    access: Access
+    access: Way
     adds: bool
     spot: Spot
 
