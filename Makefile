@@ -140,7 +140,7 @@ lint-types: $(VENV)/.dev
 # The stubs of the extension's modules say what the compiled modules say; `_load` opens those that are not `_core`.
 lint-stubs: $(VENV)/.dev build
 	@MYPYPATH=python $(BIN)/python -c \
-	  'import sys; from ropewalk._load import bus, journal, loop, results, zmq; \
+	  'import sys; from ropewalk._load import bus, journal, loop, results, state, zmq; \
 	  from mypy.stubtest import main; sys.exit(main())' \
 	  --concise --ignore-disjoint-bases --allowlist tests/law/stubtest-allowed.txt --ignore-unused-allowlist \
 	  ropewalk._core ropewalk._worker ropewalk._bus ropewalk._journal ropewalk._results ropewalk._state ropewalk._loop ropewalk._zmq

@@ -23,6 +23,8 @@ class JournalBase:
         """Puts a snapshot into the place of all records up to that number."""
     def close(self) -> None:
         """Waits until everything is on the disk, marks the end, and lets the file go."""
+    def _handle(self) -> object:
+        """Returns the journal in a capsule, for another extension module of this shared object."""
     @property
     def last(self) -> int:
         """The number of the last record that was appended; 0 if there was none."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import dataclasses
 import io
 import pickle
+import sys
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -33,7 +34,7 @@ class _Reducers(dict[type, Callable[[Any], Any]]):
         self[kind] = reduce
         return reduce
 
-    def get(self, kind: type, default: Any = None) -> Any:  # type: ignore[override]
+    def get(self, kind: type, default: Any = None) -> Any:
         try:
             return self[kind]
         except KeyError:
@@ -86,7 +87,7 @@ def restore(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     known = kind_of(kind)
     if known is None or not dataclasses.is_dataclass(kind) or kind.__new__ is not object.__new__:
         return kind(**fields)
-    made = object.__new__(kind)
+    made: Any = object.__new__(cast("type", kind))
     for name, value in fields.items():
         object.__setattr__(made, name, value)
     return made
@@ -104,8 +105,7 @@ def _default(kind: Any, name: str) -> Any:
     elif hasattr(kind, "model_fields") and not kind.model_fields[name].is_required():
         return kind.model_fields[name].get_default(call_default_factory=True)
     elif hasattr(kind, "__struct_defaults__"):
-        import msgspec
-
+        msgspec: Any = sys.modules["msgspec"]
         for field in msgspec.structs.fields(kind):
             if field.name == name and not field.required:
                 return field.default_factory() if field.default is msgspec.NODEFAULT else field.default

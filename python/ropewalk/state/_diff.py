@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, cast
+from typing import Any
 
 from ropewalk._load import state as _native
 from ropewalk.state._kinds import names_of
@@ -33,7 +33,7 @@ def between(old: Any, new: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Ch
                     yield from between(before, after, (*path, key))
             return
         if isinstance(new, PVector):
-            yield from _of_vectors(cast("PVector[Any]", old), cast("PVector[Any]", new), path)
+            yield from _of_vectors(old, new, path)
             return
         if is_record(type(new)):
             for name in names_of(type(new)):

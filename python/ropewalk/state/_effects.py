@@ -31,7 +31,7 @@ class Effect(NamedTuple):
 
     version: int
     #: Its place among the effects of the version.
-    index: int
+    place: int
     function: Callable[..., Any]
     args: tuple[Any, ...]
 
@@ -60,7 +60,7 @@ class Effects:
         self._home = uuid.uuid4().hex if log is None else log.name
         if log is not None and log.pending:
             for effect in log.pending:
-                self._open[effect.version, effect.index] = effect
+                self._open[effect.version, effect.place] = effect
                 self._queue.append(effect)
             self.deliver()
 
@@ -128,12 +128,12 @@ class Effects:
             self._try_again(effect, pause)
             return
         if self._journaled is not None:
-            self._journaled.delivered(effect.version, effect.index)
+            self._journaled.delivered(effect.version, effect.place)
             with self._lock:
-                self._open.pop((effect.version, effect.index), None)
+                self._open.pop((effect.version, effect.place), None)
 
     def _key(self, effect: Effect) -> str:
-        text = f"{self._home}:{effect.version}:{effect.index}"
+        text = f"{self._home}:{effect.version}:{effect.place}"
         return hashlib.blake2b(text.encode(), digest_size=16).hexdigest()
 
     def _try_again(self, effect: Effect, pause: float) -> None:

@@ -91,7 +91,7 @@ def _at(path: Path[Any], state: Any) -> Any:
         if step is EACH or state is None:
             return state
         try:
-            state = state[step.value] if isinstance(step, Key) else getattr(state, cast("str", step))
+            state = state[step.value] if isinstance(step, Key) else getattr(state, step)
         except (LookupError, AttributeError, NoSuchPath):
             return None
     return state

@@ -87,8 +87,8 @@ def _record(kind: type) -> _native.Record:
 
 
 def _has_init_vars(kind: Any) -> bool:
-    fields: dict[str, Any] = kind.__dataclass_fields__
-    return any(field._field_type is dataclasses._FIELD_INITVAR for field in fields.values())  # type: ignore[attr-defined]
+    kinds = [getattr(field, "_field_type", None) for field in kind.__dataclass_fields__.values()]
+    return getattr(dataclasses, "_FIELD_INITVAR", object()) in kinds
 
 
 def _replaced(old: Any, changes: dict[str, Any]) -> Any:
@@ -100,8 +100,7 @@ def _replaced_tuple(old: Any, changes: dict[str, Any]) -> Any:
 
 
 def _replaced_struct(old: Any, changes: dict[str, Any]) -> Any:
-    import msgspec
-
+    msgspec: Any = sys.modules["msgspec"]
     return msgspec.structs.replace(old, **changes)
 
 

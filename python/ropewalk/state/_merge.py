@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final, cast
+from typing import Any, Final
 
 from ropewalk._errors import NoSuchPath
 from ropewalk._load import state as _native
@@ -45,7 +45,7 @@ def merge_into(draft: Any, path: Path[Any] | str | None, values: Any, kind: type
         at = _below(at, step, path)
     if not isinstance(values, Mapping):
         raise TypeError(f"the whole state is merged with a mapping, not with {type(values).__name__}")
-    for name, value in cast("Mapping[Any, Any]", values).items():
+    for name, value in values.items():
         _put(at, name, value)
 
 
@@ -68,17 +68,18 @@ def _put(at: Any, name: Any, value: Any) -> None:
                 f"the field {name!r} of a record cannot be deleted; merge None if its type allows that"
             )
         if isinstance(at, _native.MapDraft):
-            at.pop(name, None)
+            if name in at:
+                del at[name]
         else:
             del at[name]
         return
     if isinstance(value, Mapping):
         there = _there(at, name)
         if type(there) in (_native.RecordDraft, _native.MapDraft):
-            for inner, part in cast("Mapping[Any, Any]", value).items():
+            for inner, part in value.items():
                 _put(there, inner, part)
             return
-        value = _without_deletes(cast("Mapping[Any, Any]", value))
+        value = _without_deletes(value)
     if _is_record(at):
         setattr(at, name, value)
     else:
@@ -96,7 +97,7 @@ def _there(at: Any, name: Any) -> Any:
 
 def _without_deletes(values: Mapping[Any, Any]) -> dict[Any, Any]:
     return {
-        key: _without_deletes(cast("Mapping[Any, Any]", value)) if isinstance(value, Mapping) else value
+        key: _without_deletes(value) if isinstance(value, Mapping) else value
         for key, value in values.items()
         if value is not DELETE
     }

@@ -146,7 +146,7 @@ class Remote:
         return list(names)
 
     def _part(self, name: str | None, version: int, value: Any, executor: Executor) -> Part:
-        is_shared = isinstance(getattr(executor, "kind", None), str) and executor.kind == "process"  # type: ignore[attr-defined]
+        is_shared = getattr(executor, "kind", None) == "process"
         place = name, is_shared
         with self._lock:
             checkpoint, changes = self._checkpoints.get(place), self._changes.get(place)

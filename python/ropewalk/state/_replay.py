@@ -49,14 +49,14 @@ def _applied(at: Any, change: Change, path: tuple[Any, ...], value: Any, whole: 
             return _here(at, change, value)
         step, rest = path[0], path[1:]
         if isinstance(at, PMap):
-            old = cast("PMap[Any, Any]", at)
+            old = at
             if rest or change not in (Change.SET, Change.DELETE):
                 # A counter that nobody had counted is 0.
                 below = old.get(step, 0) if change is Change.ADD and not rest else old[step]
                 return old.set(step, _applied(below, change, rest, value, whole))
             return old.delete(step) if change is Change.DELETE else old.set(step, value)
         if isinstance(at, PVector):
-            items = cast("PVector[Any]", at)
+            items = at
             return items.set(step, _applied(items[step], change, rest, value, whole))
         if is_record(type(at)):
             return _native.replaced(at, step, _applied(getattr(at, step), change, rest, value, whole))

@@ -113,7 +113,20 @@ class Store(_native.StoreBase, Generic[S]):
     """
 
     _log: Log | None
+    _kind: type
     _shape: Shape
+    _retries: int
+    #: The rule of a transaction without a contract.
+    _whole: _native.Rule
+    _tasks: weakref.WeakKeyDictionary[Task[..., Any], _Prepared]
+    #: What ran last, most often the next one too.
+    _last: tuple[Any, _Prepared]
+    _effects: Effects
+    _syncer: Syncer
+    _watcher: Watcher
+    _pool: Executor | None
+    _lock: threading.Lock
+    _remote: Remote | None
 
     def __new__(
         cls,
@@ -171,15 +184,14 @@ class Store(_native.StoreBase, Generic[S]):
         self._shape = shape_of(type(frozen)) if not isinstance(frozen, _native.PMap) else shape_of(Any)
         self._retries = retries
         self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)
-        self._tasks: weakref.WeakKeyDictionary[Task[..., Any], _Prepared] = weakref.WeakKeyDictionary()
-        #: What ran last, most often the next one too.
-        self._last: tuple[Any, _Prepared] = (None, _Prepared(len, self._whole, Meta(), 0))
+        self._tasks = weakref.WeakKeyDictionary()
+        self._last = (None, _Prepared(len, self._whole, Meta(), 0))
         self._effects = Effects(self, log)
         self._syncer = Syncer(self)
         self._watcher = Watcher()
         self._pool = pool
         self._lock = threading.Lock()
-        self._remote: Remote | None = None
+        self._remote = None
         return self
 
     # --- reading ------------------------------------------------------------------------------------------------------
