@@ -38,6 +38,7 @@ from ropewalk.state._dtypes import (
 from ropewalk.state._invariants import invariant
 from ropewalk.state._kinds import leaf
 from ropewalk.state._merge import DELETE
+from ropewalk.state._patches import Entry
 from ropewalk.state._paths import (
     EACH,
     Key,
@@ -55,11 +56,13 @@ from ropewalk.state._paths import (
     value_at,
 )
 from ropewalk.state._policy import policy_shape
+from ropewalk.state._replay import MISSING
 from ropewalk.state._rule import Rule, compile_rule
 from ropewalk.state._shape import Kind, Shape, shape_of
 from ropewalk.state._slots import Slots, conflicts, slots
 from ropewalk.state._store import Meta, Store, Transaction, Version
 from ropewalk.state._task import Draft, Task, task
+from ropewalk.state._watch import Changed
 from ropewalk.state._zones import AppendOnly, ArrayShape, Const, Counter, Shm, Transient, Zone
 
 PMap = _native.PMap
@@ -68,13 +71,16 @@ PVector = _native.PVector
 __all__ = [
     "DELETE",
     "EACH",
+    "MISSING",
     "AppendOnly",
     "ArrayShape",
+    "Changed",
     "Const",
     "Contract",
     "ContractViolation",
     "Counter",
     "Draft",
+    "Entry",
     "Key",
     "Kind",
     "Meta",

@@ -8,11 +8,10 @@ from typing import Any
 from ropewalk._load import state as _native
 from ropewalk.state._kinds import names_of
 from ropewalk.state._records import is_record
-from ropewalk.state._replay import Change
+from ropewalk.state._replay import MISSING, Change
 
 PMap = _native.PMap
 PVector = _native.PVector
-MISSING = _native.MISSING
 
 
 def between(old: Any, new: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Change, tuple[Any, ...], Any]]:

@@ -11,6 +11,8 @@ from ropewalk.state._records import is_record
 
 PMap = _native.PMap
 PVector = _native.PVector
+#: Stands for no value.
+MISSING = _native.MISSING
 
 
 class Change(IntEnum):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import os
 import random
 import threading
@@ -20,21 +21,24 @@ from ropewalk.state._effects import Effects
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._kinds import text_in
 from ropewalk.state._merge import merge_into
+from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
 from ropewalk.state._remote import Remote, runs_elsewhere
 from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape, shape_of
 from ropewalk.state._slots import slots as slots_of
 from ropewalk.state._syncer import Syncer
 from ropewalk.state._task import Task
+from ropewalk.state._watch import Changed, Watchers, changes
 from ropewalk.state._watched import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import AsyncIterator, Iterator
     from types import TracebackType
     from typing import Self
 
     from ropewalk.journal import Sync
     from ropewalk.state._log import Log
+    from ropewalk.state._paths import Path
 
 S = TypeVar("S")
 P = ParamSpec("P")
@@ -124,6 +128,7 @@ class Store(_native.StoreBase, Generic[S]):
     _effects: Effects
     _syncer: Syncer
     _watcher: Watcher
+    _watchers: Watchers
     _pool: Executor | None
     _lock: threading.Lock
     _remote: Remote | None
@@ -189,6 +194,7 @@ class Store(_native.StoreBase, Generic[S]):
         self._effects = Effects(self, log)
         self._syncer = Syncer(self)
         self._watcher = Watcher()
+        self._watchers = Watchers()
         self._pool = pool
         self._lock = threading.Lock()
         self._remote = None
@@ -210,6 +216,39 @@ class Store(_native.StoreBase, Generic[S]):
             Version(number, state, meta or Meta(), at)
             for number, state, meta, at, _, _ in self._versions(max(first, 0))
         ]
+
+    def diff(self, old: int, new: int) -> list[Operation]:
+        """Returns what leads from one version to another, as a JSON patch (RFC 6902) whose values are objects.
+
+        It costs what has changed, not what there is. `diff(new, old)` is the way back.
+
+        Raises:
+            HistoryGone: the store does not keep one of them.
+        """
+        return patch_between(self._kept(old).state, self._kept(new).state)
+
+    def audit(self, first: int = 0) -> Iterator[Entry]:
+        """Yields for each version that is kept, from a number on, what it changed and in which name.
+
+        The oldest version that is kept has nothing to be compared with, and is left out.
+        """
+        kept = self._versions(max(first - 1, 0))
+        for before, version in itertools.pairwise(kept):
+            if version[0] >= first:
+                yield entry_of(before[1], version)
+
+    def changes(self, path: Path[Any] | str | None = None) -> AsyncIterator[Changed]:
+        """Yields what is committed from now on at a path, in the order of versions; it ends when the store is closed.
+
+            async for change in bank.changes(P.accounts[...].balance): ...
+
+        A change is seen once it is on the disk. Without a path each change is one of the whole state.
+
+        Raises:
+            HistoryGone: the loop's body was so slow that versions went by unseen.
+            NoSuchPath: the state has no such place.
+        """
+        return changes(self, path)
 
     def _kept(self, version: int) -> Version:
         kept = self.history(version)
@@ -249,9 +288,13 @@ class Store(_native.StoreBase, Generic[S]):
         Commits of coroutines that await at the same time share one sync of the disk.
         """
         result, done = self._execute(task, args, kwargs)
-        if done is not None and self._log is not None:
-            await self._syncer.settled(done)
-        self._effects.deliver()
+        if done is not None:
+            if self._log is not None:
+                await self._syncer.settled(done)
+            if self._watchers:
+                self._watchers.wake()
+            if self._has_effects:
+                self._effects.deliver()
         return cast("R", result)
 
     def run_all(self, jobs: Iterable[Any]) -> list[Any]:
@@ -401,6 +444,8 @@ class Store(_native.StoreBase, Generic[S]):
         if self._log is not None:
             self._wait(*done)
             self._log.wrote(self)
+        if self._watchers:
+            self._watchers.wake()
         if self._has_effects:
             self._effects.deliver()
 
@@ -457,6 +502,7 @@ class Store(_native.StoreBase, Generic[S]):
         if remote is not None:
             remote.close()
         self._close()
+        self._watchers.wake()
         self._syncer.close()
         self._effects.close()
         if self._log is not None:
