@@ -28,10 +28,10 @@ pub(super) struct Effects {
     pub(super) dropped: Dropped,
 }
 
-/// At most one node for each level, and a value.
+/// At most an entry's two objects, and the node that had it: the next node up is the edit's, too, and changes in place.
 #[derive(Default)]
 pub(super) struct Dropped {
-    objects: [Option<Object>; 10],
+    objects: [Option<Object>; 3],
     count: usize,
 }
 
@@ -40,7 +40,7 @@ impl Dropped {
         if let Some(place) = self.objects.get_mut(self.count) {
             *place = Some(object);
         } else {
-            debug_assert!(false, "a change drops no more than one node for each level");
+            debug_assert!(false, "a change drops no more than an entry and a node");
         }
         self.count += 1;
     }
