@@ -11,6 +11,7 @@ from ropewalk.state._paths import (
     Key,
     Path,
     Step,
+    code_of,
     covers,
     path_from,
     shape_below,
@@ -221,7 +222,9 @@ def describe(
     parts: list[str] = []
     for word, paths in (("reads", read), ("writes", written)):
         if paths:
-            parts.append(f"{word}=[{', '.join(_written(path, name) for path in paths)}]")
+            parts.append(
+                f"{word}=[{', '.join(repr(path) if isinstance(path, str) else code_of(path, name) for path in paths)}]"
+            )
     return f"@task({', '.join(parts) or 'reads=[]'})" if decorator else ", ".join(parts)
 
 
@@ -245,10 +248,3 @@ def _implied(path: Path[Any] | str, written: list[Path[Any] | str]) -> bool:
     return isinstance(path, Path) and any(
         covers(one, path) and not zone_at(one).commutes for one in _typed(tuple(written))
     )
-
-
-def _written(path: Path[Any] | str, name: str) -> str:
-    if isinstance(path, str):
-        return repr(path)
-    text = str(path)
-    return name + ("" if not text or text.startswith("[") else ".") + text

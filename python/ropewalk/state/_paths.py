@@ -14,7 +14,7 @@ from __future__ import annotations
 import ast
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, Generic, Never, TypeAlias, TypeVar, cast, final
+from typing import Any, Generic, Never, TypeAlias, TypeVar, cast, final, overload
 
 from ropewalk._errors import NoSuchPath
 from ropewalk.state._shape import Kind, Shape, name_of, shape_of
@@ -111,7 +111,11 @@ class Path(Generic[T]):
         return Path, (self.__root__, self.__steps__)
 
 
-def paths(cls: type[T]) -> Path[T]:
+@overload
+def paths(cls: type[T]) -> Path[T]: ...
+@overload
+def paths(cls: Shape) -> Path[Any]: ...
+def paths(cls: Any) -> Path[Any]:
     """Returns the path of a whole state, of which all others are made; `cls` is the state's class.
 
     For a dict-shaped state `cls` is the shape that `policy_shape` makes.
@@ -277,6 +281,21 @@ def shape_at(path: Path[Any]) -> Shape:
 def text_of(steps: tuple[Step, ...]) -> str:
     """Returns steps as they are written: ``accounts[...].balance``; an empty text for the whole state."""
     return "".join(f".{step}" if isinstance(step, str) else repr(step) for step in steps).removeprefix(".")
+
+
+def code_of(path: Path[Any], name: str = "P") -> str:
+    """Returns a path as it is written in a contract: ``P.accounts[...].balance``, with the name of the whole state's.
+
+    A path of a dict-shaped state is written as a text, ``'accounts.ann'``.
+    """
+    if isinstance(path.__root__, Shape) and path.__root__.of_policy:
+        steps = tuple(
+            step.value if isinstance(step, Key) and str(step.value).isidentifier() else step
+            for step in path.__steps__
+        )
+        return repr(text_of(steps))
+    text = text_of(path.__steps__)
+    return name + ("" if not text or text.startswith("[") else ".") + text
 
 
 def pointer(path: Path[Any]) -> str:

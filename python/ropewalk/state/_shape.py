@@ -143,8 +143,8 @@ def name_of(annotation: Any) -> str:
     )
 
 
-#: Weak on both sides: a shape has its class, so a strong one would keep classes that were made in a function for ever.
-_SHAPES: weakref.WeakKeyDictionary[type, weakref.ref[Shape]] = weakref.WeakKeyDictionary()
+#: Weak, because a shape has its class: a strong one would keep classes that were made in a function for ever.
+_SHAPES: weakref.WeakValueDictionary[Any, Shape] = weakref.WeakValueDictionary()
 
 
 def shape_of(cls: Any) -> Shape:
@@ -165,14 +165,18 @@ def shape_of(cls: Any) -> Shape:
     shape = building.of(cls, name_of(cls), {})
     building.settle()
     for record, made in building.plain.items():
-        if _known(record) is None:
-            _SHAPES[record] = weakref.ref(made)
-    return _known(cls) or shape
+        _SHAPES.setdefault(record, made)
+    try:
+        return _SHAPES.setdefault(cls, shape)
+    except TypeError:  # An annotation that cannot be hashed, such as one with a list beside the type.
+        return shape
 
 
 def _known(cls: Any) -> Shape | None:
-    found = _SHAPES.get(cls) if isinstance(cls, type) else None
-    return None if found is None else found()
+    try:
+        return _SHAPES.get(cls)
+    except TypeError:
+        return None
 
 
 class _Building:

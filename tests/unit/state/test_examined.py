@@ -477,7 +477,8 @@ def test_states_of_dicts() -> None:
     found = examine(code)
     assert found.reads == ("['limits']", "['other']")
     assert found.writes == ("['accounts']",)
-    assert lines(found) == ["error: reads ['other'], which is not declared: add P['other'] to reads"]
+    assert lines(found) == ["error: reads ['other'], which is not declared: add 'other' to reads"]
+    assert found.suggestion == "@task(reads=['limits', 'other'], writes=['accounts'])"
 
 
 # --- against the contract ---------------------------------------------------------------------------------------------

@@ -5,7 +5,7 @@ from __future__ import annotations
 import copy
 import pickle
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Generic, TypeVar
 
 import pytest
 
@@ -30,6 +30,9 @@ from ropewalk.state import (
     steps_of,
     value_at,
 )
+from ropewalk.state._paths import code_of
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -202,6 +205,23 @@ def test_pointers() -> None:
     assert pointer(P.grid[...][0]) == "/grid/*/0"
 
 
+def test_paths_as_code() -> None:
+    for path in (P, P.accounts["ann"].balance, P.journal[-1], P.grid[...][...]):
+        assert eval(code_of(path), {"P": P}) == path
+    assert code_of(P.steps, "bank") == "bank.steps"
+
+
+def test_generic_states_have_one_shape() -> None:
+    @dataclass(frozen=True)
+    class Page(Generic[T]):
+        items: PVector[T]
+
+    first = paths(Page[int])
+    assert shape_at(first) is shape_at(paths(Page[int]))
+    assert first.items == paths(Page[int]).items != paths(Page[str]).items
+    assert covers(first.items, paths(Page[int]).items[0])
+
+
 def test_values_of_paths() -> None:
     ann = Account("ann", 3)
     bank = Bank(
@@ -225,6 +245,8 @@ def test_dict_shaped_states_have_keys_for_fields() -> None:
     assert path == path_at(shape, "orders['a'].hits") == paths(shape)["orders"]["a"]["hits"]
     assert shape_at(path).annotation is int
     assert steps_of(paths(shape).other.deep) == (Key("other"), "deep")
+    assert code_of(path) == "'orders.a.hits'"
+    assert code_of(paths(shape)["two words"][...]) == "\"['two words'][...]\""
 
 
 def test_paths_of_two_classes_do_not_meet() -> None:

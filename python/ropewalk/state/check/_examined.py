@@ -10,7 +10,17 @@ from typing import Any, Literal, TypeAlias, cast, get_args, get_origin
 
 from ropewalk._errors import RopewalkError, StateError
 from ropewalk.state._contract import Contract, describe, plain_steps, zone_below
-from ropewalk.state._paths import Key, Path, Step, as_path, path_from, shapes_below, steps_of, text_of
+from ropewalk.state._paths import (
+    Key,
+    Path,
+    Step,
+    as_path,
+    code_of,
+    path_from,
+    shapes_below,
+    steps_of,
+    text_of,
+)
 from ropewalk.state._policy import policy_shape
 from ropewalk.state._rule import Rule, compile_rule
 from ropewalk.state._shape import Kind, Shape, name_of, shape_of
@@ -170,15 +180,14 @@ class _Report:
             if not _allows(rule, touch):
                 found.setdefault((touch.place.steps, _way(touch)), []).append(touch)
         for (steps, access), places in found.items():
-            path = text_of(steps)
-            whole = name + ("" if not path or path.startswith("[") else ".") + path
             others = {touch.spot for touch in places} - {places[0].spot}
             more = f" ({len(others)} more)" if others else ""
             self.add(
                 "error" if self._task.strict is True else "warning",
-                f"{access}s {places[0].place}, which is not declared: add {whole} to {access}s{more}",
+                f"{access}s {places[0].place}, which is not declared: add {code_of(Path(shape, steps), name)} to "
+                f"{access}s{more}",
                 places[0].spot,
-                path,
+                text_of(steps),
                 access,
             )
 
