@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ropewalk import flows, journal, loop, result, shared, zmq
+    from ropewalk import flows, journal, loop, result, shared, state, zmq
     from ropewalk._breaker import BreakerEvent, BreakerStatistics, CircuitBreaker
     from ropewalk._current import CurrentTask, current_task
     from ropewalk._errors import (
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
         CircuitOpen,
         ClusterUnreachable,
         ConfigError,
+        Conflict,
+        ContractViolation,
         DecodeError,
         EncodeError,
         ExtraMissing,
@@ -32,9 +34,11 @@ if TYPE_CHECKING:
         FlowsClosed,
         FlowUnknown,
         FunctionLoadError,
+        HistoryGone,
         InitializerFailed,
         InternalError,
         InvalidTopic,
+        InvariantBroken,
         JournalClosed,
         JournalCorrupt,
         JournalError,
@@ -44,8 +48,10 @@ if TYPE_CHECKING:
         JournalUnsafe,
         Lagged,
         LimitReached,
+        NoSuchPath,
         NotAJournal,
         NotExposed,
+        NotFrozen,
         OutOfDescriptors,
         OutOfDisk,
         OutOfMemory,
@@ -70,6 +76,8 @@ if TYPE_CHECKING:
         SharedMemoryCorrupt,
         SharedMemoryError,
         StaleHandle,
+        StateError,
+        StoreClosed,
         StreamUnfinished,
         SystemCallFailed,
         TaskCancelled,
@@ -77,6 +85,7 @@ if TYPE_CHECKING:
         TaskHung,
         TaskTimeout,
         TooLarge,
+        TransactionEnded,
         Unsupported,
         UnwrapError,
         WorkerCrashed,
@@ -125,6 +134,8 @@ __all__ = [
     "ClientStatistics",
     "ClusterUnreachable",
     "ConfigError",
+    "Conflict",
+    "ContractViolation",
     "CurrentSession",
     "CurrentTask",
     "DecodeError",
@@ -142,9 +153,11 @@ __all__ = [
     "FunctionLoadError",
     "Future",
     "Histogram",
+    "HistoryGone",
     "InitializerFailed",
     "InternalError",
     "InvalidTopic",
+    "InvariantBroken",
     "Journal",
     "JournalClosed",
     "JournalCorrupt",
@@ -158,8 +171,10 @@ __all__ = [
     "Loop",
     "LoopEvent",
     "MapIterator",
+    "NoSuchPath",
     "NotAJournal",
     "NotExposed",
+    "NotFrozen",
     "Ok",
     "OutOfDescriptors",
     "OutOfDisk",
@@ -197,6 +212,8 @@ __all__ = [
     "SharedMemoryCorrupt",
     "SharedMemoryError",
     "StaleHandle",
+    "StateError",
+    "StoreClosed",
     "Stream",
     "StreamUnfinished",
     "Subscription",
@@ -208,6 +225,7 @@ __all__ = [
     "TaskRecord",
     "TaskTimeout",
     "TooLarge",
+    "TransactionEnded",
     "Unsupported",
     "UnwrapError",
     "WorkerCrashed",
@@ -286,7 +304,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in ("flows", "journal", "loop", "result", "shared", "zmq"):
+    if name in ("flows", "journal", "loop", "result", "shared", "state", "zmq"):
         return import_module(f"ropewalk.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")

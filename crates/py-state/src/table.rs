@@ -352,6 +352,9 @@ fn counter_draft_type(module: &Object) -> Result<Object, Raised> {
             )],
             getters: vec![getter(c"value", counter::value, c"The number as it is now; that reads it.")],
             slots: &[
+                (ffi::Py_nb_add, counter::plus as *mut c_void),
+                (ffi::Py_nb_subtract, counter::minus as *mut c_void),
+                (ffi::Py_nb_bool, counter::is_true as *mut c_void),
                 (ffi::Py_nb_inplace_add, counter::add_in_place as *mut c_void),
                 (ffi::Py_nb_inplace_subtract, counter::subtract_in_place as *mut c_void),
                 (ffi::Py_nb_int, counter::number as *mut c_void),

@@ -22,6 +22,7 @@ from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._kinds import text_in
 from ropewalk.state._merge import merge_into
 from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
+from ropewalk.state._policy import policy_shape
 from ropewalk.state._remote import Remote, runs_elsewhere
 from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape, shape_of
@@ -32,7 +33,7 @@ from ropewalk.state._watch import Changed, Watchers, changes
 from ropewalk.state._watched import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator
+    from collections.abc import AsyncIterator, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -107,6 +108,7 @@ class Store(_native.StoreBase, Generic[S]):
             transaction can be in its way.
         invariants: functions that take a state and raise, or return `False`, if it must not be; called with each new
             state before it is committed. `invariant` names the places that one depends on.
+        policy: for a mapping as the state: what `policy_shape` takes, zones and types by path.
         pool: where `submit` runs tasks: a `ropewalk.Pool` of any kind, or another executor.
 
     Raises:
@@ -144,6 +146,7 @@ class Store(_native.StoreBase, Generic[S]):
         retries: int = _RETRIES,
         invariants: Iterable[Callable[[S], object]] = (),
         pool: Executor | None = None,
+        policy: Mapping[Any, Any] | None = None,
     ) -> Self:
         """Opens a store."""
         history = checked_count("history", history, 1)
@@ -186,7 +189,12 @@ class Store(_native.StoreBase, Generic[S]):
             raise
         self._log = log
         self._kind = type(frozen)
-        self._shape = shape_of(type(frozen)) if not isinstance(frozen, _native.PMap) else shape_of(Any)
+        if isinstance(frozen, _native.PMap):
+            self._shape = policy_shape(policy or {})
+        elif policy is not None:
+            raise TypeError("policy is for a mapping as the state; a class has annotations")
+        else:
+            self._shape = shape_of(type(frozen))
         self._retries = retries
         self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)
         self._tasks = weakref.WeakKeyDictionary()
