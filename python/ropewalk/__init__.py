@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ropewalk import flows, journal, loop, result, shared, state, zmq
+    from ropewalk import flows, journal, loop, result, shared, state as state, zmq
     from ropewalk._breaker import BreakerEvent, BreakerStatistics, CircuitBreaker
     from ropewalk._current import CurrentTask, current_task
     from ropewalk._errors import (

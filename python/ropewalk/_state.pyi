@@ -337,6 +337,8 @@ class Record:
         check: Callable[[Any], object] | None,
         /,
     ) -> Self: ...
+    def __reduce__(self) -> tuple[type[None], tuple[()]]:
+        """Returns how None is made: a class gets a new record where it is used."""
 
 @final
 class Rule:

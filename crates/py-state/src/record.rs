@@ -249,6 +249,14 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
     }
 }
 
+/// `record.__reduce__()`: a class that is pickled with its attributes leaves this one behind as `None`; the class gets a
+/// new one where it is used.
+#[entry]
+pub(crate) unsafe extern "C" fn reduce(_: Pointer, _: Pointer) -> Pointer {
+    // SAFETY: the type of a live object, and an empty tuple.
+    unsafe { ffi::Py_BuildValue(c"O()".as_ptr(), ffi::Py_TYPE(ffi::Py_None())) }
+}
+
 #[entry]
 pub(crate) unsafe extern "C" fn traverse(object: Pointer, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
     // SAFETY: a complete object of ours, and the collector's own function.

@@ -186,7 +186,12 @@ fn record_type(module: &Object) -> Result<Object, Raised> {
             name: c"ropewalk._state.Record",
             doc: c"Record(class, names, rebuild, check)\n--\n\nWhat is known of a class of records.",
             flags: ffi::Py_TPFLAGS_HAVE_GC,
-            methods: vec![],
+            methods: vec![method(
+                c"__reduce__",
+                record::reduce,
+                ffi::METH_NOARGS,
+                c"__reduce__($self, /)\n--\n\nNone: a class gets a new record where it is used.",
+            )],
             getters: vec![],
             slots: &[
                 (ffi::Py_tp_new, record::new as *mut c_void),

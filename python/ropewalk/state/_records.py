@@ -14,6 +14,10 @@ from ropewalk.state._zones import ArrayShape, Zone
 Fields: TypeAlias = "dict[str, Any]"
 
 
+#: Where a class of the main module keeps its annotations as objects.
+_HINTS = "__ropewalk_hints__"
+
+
 def is_record(kind: type) -> bool:
     """Whether a class is a record of one of the four kinds, frozen or not."""
     return _is_dataclass(kind) or _is_struct(kind) or _is_model(kind) or _is_named_tuple(kind)
@@ -80,6 +84,17 @@ def _of_model(field: Any) -> Any:
 
 
 def _hints(kind: type) -> dict[str, Any]:
+    known: dict[str, Any] | None = kind.__dict__.get(_HINTS)
+    if known is not None:
+        return known
+    hints = _read_hints(kind)
+    if kind.__module__ == "__main__":
+        # A worker gets the class by value, and not the names that its annotations use.
+        type.__setattr__(kind, _HINTS, hints)
+    return hints
+
+
+def _read_hints(kind: type) -> dict[str, Any]:
     try:
         return get_type_hints(kind, include_extras=True)
     except NameError:

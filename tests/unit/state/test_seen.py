@@ -1,4 +1,4 @@
-"""What a store shows of its changes: differences, the audit, subscriptions; invariants, and contracts that are inferred."""
+"""What a store shows of its changes: differences, the audit, subscriptions; invariants, and inferred contracts."""
 
 from __future__ import annotations
 
@@ -88,11 +88,13 @@ def test_subscribers_see_each_change_in_the_order_of_versions() -> None:
 
         async def watch() -> None:
             async for change in store.changes(P.accounts[...].balance):
-                seen.append((change.version, change.path, change.old, change.new, change.meta.label))
+                one = (change.version, change.path, change.old, change.new, change.meta.label)
+                seen.append(one)
 
         async def watch_all() -> None:
             async for change in store.changes():
-                whole.append((change.version, change.path))
+                one = (change.version, change.path)
+                whole.append(one)
 
         tasks = [asyncio.ensure_future(watch()), asyncio.ensure_future(watch_all())]
         await asyncio.sleep(0)
