@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ropewalk._errors import StateError
 from ropewalk.state._kinds import kind_of, names_of
-from ropewalk.state._records import is_record
+from ropewalk.state._records import is_dataclass, is_record
 
 PROTOCOL = 5
 
@@ -85,16 +85,16 @@ def restore(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     if current != names:
         fields = {name: fields[name] if name in fields else _default(kind, name) for name in current}
     known = kind_of(kind)
-    if known is None or not dataclasses.is_dataclass(kind) or kind.__new__ is not object.__new__:
+    if known is None or not is_dataclass(kind) or kind.__new__ is not object.__new__:
         return kind(**fields)
-    made: Any = object.__new__(cast("type", kind))
+    made = cast("Any", object.__new__(cast("type", kind)))
     for name, value in fields.items():
         object.__setattr__(made, name, value)
     return made
 
 
 def _default(kind: Any, name: str) -> Any:
-    if dataclasses.is_dataclass(kind):
+    if is_dataclass(kind):
         for field in dataclasses.fields(kind):
             if field.name == name and field.default is not dataclasses.MISSING:
                 return field.default

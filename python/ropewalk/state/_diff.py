@@ -8,9 +8,8 @@ from typing import Any
 from ropewalk._load import state as _native
 from ropewalk.state._kinds import names_of
 from ropewalk.state._records import is_record
-from ropewalk.state._replay import MISSING, Change
+from ropewalk.state._replay import MISSING, Change, is_map, is_vector
 
-PMap = _native.PMap
 PVector = _native.PVector
 
 
@@ -22,7 +21,7 @@ def between(old: Any, new: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Ch
     if old is new:
         return
     if type(old) is type(new):
-        if isinstance(new, PMap):
+        if is_map(new):
             for key, before, after in _native.diff_maps(old, new):
                 if after is MISSING:
                     yield Change.DELETE, (*path, key), None
@@ -31,7 +30,7 @@ def between(old: Any, new: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Ch
                 else:
                     yield from between(before, after, (*path, key))
             return
-        if isinstance(new, PVector):
+        if is_vector(new):
             yield from _of_vectors(old, new, path)
             return
         if is_record(type(new)):

@@ -12,7 +12,7 @@ from ropewalk._errors import ContractViolation, NotFrozen, StateError
 from ropewalk._load import state as _native
 from ropewalk.result import Err, Ok
 from ropewalk.state._contract import violation
-from ropewalk.state._records import fields_of, is_record
+from ropewalk.state._records import fields_of, is_dataclass, is_record
 from ropewalk.state._values import is_leaf, refuse_mutable
 from ropewalk.state._zones import Zone
 
@@ -56,7 +56,7 @@ def leaf(kind: type) -> type:
     return kind
 
 
-def names_of(kind: type) -> tuple[str, ...]:
+def names_of(kind: Any) -> tuple[str, ...]:
     """Returns the names of the fields of a class of records, in order."""
     return tuple(fields_of(kind, kind.__qualname__))
 
@@ -66,16 +66,16 @@ def _record(kind: type) -> _native.Record:
     known: Any = kind
     rebuild: Callable[[Any, dict[str, Any]], Any] | None = None
     check: Callable[[Any], object] | None = None
-    if dataclasses.is_dataclass(kind):
+    if is_dataclass(kind):
         check = getattr(kind, "__post_init__", None)
-        if kind.__new__ is not object.__new__:
+        if known.__new__ is not object.__new__:
             rebuild, check = _replaced, None
         elif check is not None and _has_init_vars(kind):
             raise StateError(
                 f"{kind.__qualname__} has an InitVar, which its objects do not keep, so that no changed copy of one "
                 f"can be made. Use a field"
             )
-    elif issubclass(kind, tuple):
+    elif issubclass(known, tuple):
         rebuild = _replaced_tuple
     elif hasattr(known, "__struct_fields__"):
         rebuild = _replaced_struct
@@ -106,7 +106,7 @@ def _replaced_struct(old: Any, changes: dict[str, Any]) -> Any:
 
 def _replaced_model(old: Any, changes: dict[str, Any]) -> Any:
     # One node is validated; the models in it are instances, which pydantic takes as they are.
-    kind = type(old)
+    kind = cast("Any", type(old))
     return kind.model_validate({**{name: getattr(old, name) for name in kind.model_fields}, **changes})
 
 
@@ -153,7 +153,7 @@ _DRAFTS = (_native.RecordDraft, _native.MapDraft, _native.VectorDraft, _native.C
 
 def plain(transaction: _native.Transaction, result: Any) -> Any:
     """Returns a result with values in the place of drafts, which are of no use once the transaction has ended."""
-    kind = type(result)
+    kind = cast("Any", type(result))
     if kind in _DRAFTS:
         return transaction.value(result)
     if kind is Ok and type(result.value) in _DRAFTS:
@@ -161,23 +161,23 @@ def plain(transaction: _native.Transaction, result: Any) -> Any:
     if kind is Err and type(result.error) in _DRAFTS:
         return Err(transaction.value(result.error))
     if kind in (tuple, list) and any(type(part) in _DRAFTS for part in result):
-        return kind(transaction.value(part) for part in result)
+        return cast("Any", kind)(transaction.value(part) for part in result)
     if kind is dict and any(type(part) in _DRAFTS for part in result.values()):
         return {key: transaction.value(part) for key, part in result.items()}
     return result
 
 
 _native.set_hooks(kind_of, violated, plain, Err)
-collections.abc.Mapping.register(_native.PMap)
-collections.abc.Sequence.register(_native.PVector)
+cast("Any", collections.abc.Mapping).register(_native.PMap)
+cast("Any", collections.abc.Sequence).register(_native.PVector)
 
 
 def _complete_drafts() -> None:
     """Gives the drafts of collections what `collections.abc` has for every mutable mapping and sequence."""
-    mapping = collections.abc.MutableMapping
+    mapping: Any = collections.abc.MutableMapping
     for name in ("keys", "items", "values", "pop", "popitem", "clear", "update", "setdefault"):
         setattr(_native.MapDraft, name, getattr(mapping, name))
-    sequence = collections.abc.MutableSequence
+    sequence: Any = collections.abc.MutableSequence
     for name in ("index", "count", "reverse", "remove", "clear", "__contains__"):
         setattr(_native.VectorDraft, name, getattr(sequence, name))
     mapping.register(_native.MapDraft)

@@ -8,7 +8,7 @@ import pickle
 import threading
 import time
 import uuid
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk._errors import JournalError, StateError
 from ropewalk._load import state as _native
@@ -17,7 +17,7 @@ from ropewalk.state._codec import PROTOCOL, dumps, loads
 from ropewalk.state._diff import between
 from ropewalk.state._effects import Effect
 from ropewalk.state._past import with_transients
-from ropewalk.state._replay import applied
+from ropewalk.state._replay import applied, is_map
 from ropewalk.state._shape import shape_of
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ class Log:
     def __init__(self, path: str | os.PathLike[str], sync: Sync, seconds: float | None) -> None:
         self.journal = Journal(path, sync=sync, seconds=seconds)
         #: What the effects' keys begin with: the same for as long as the file is.
-        self.name = ""
+        self.name: str = ""
         #: Effects that were recorded and not delivered.
         self.pending: list[Effect] = []
         self._opened = 0
@@ -75,7 +75,11 @@ class Log:
         effects: dict[tuple[int, int], Effect] = {}
         for record in self.journal.records():
             found = loads(record.payload)
-            if not isinstance(found, tuple) or not found or found[0] not in (_STATE, _COMMIT, _DELIVERED):
+            if (
+                not isinstance(cast("object", found), tuple)
+                or not found
+                or found[0] not in (_STATE, _COMMIT, _DELIVERED)
+            ):
                 raise StateError(f"{self.path} is a journal, but not one of a store")
             if found[0] == _STATE:
                 _, form, self.name, version, state, open_effects = found
@@ -123,7 +127,7 @@ class Log:
                 f"{self.path} has a state of class {type(state).__qualname__}, and the program gives one of "
                 f"{type(given).__qualname__}. Open it with its own class, or use another file"
             )
-        if isinstance(state, _native.PMap):
+        if is_map(state):
             return state
         return with_transients(shape_of(type(state)), given, state)
 

@@ -22,7 +22,7 @@ class _Mark(Enum):
 DELETE: Final = _Mark.DELETE
 
 
-def merge_into(draft: Any, path: Path[Any] | str | None, values: Any, kind: type) -> None:
+def merge_into(draft: Any, path: Path[Any] | str | None, values: Any, kind: Any) -> None:
     """Merges values into the place at a path below a draft of the whole state.
 
     A mapping is merged key by key into a map or a record; everything else is assigned. `None` is a value.
@@ -43,7 +43,7 @@ def merge_into(draft: Any, path: Path[Any] | str | None, values: Any, kind: type
             _put(at, step, values)
             return
         at = _below(at, step, path)
-    if not isinstance(values, Mapping):
+    if not _is_mapping(values):
         raise TypeError(f"the whole state is merged with a mapping, not with {type(values).__name__}")
     for name, value in values.items():
         _put(at, name, value)
@@ -51,6 +51,10 @@ def merge_into(draft: Any, path: Path[Any] | str | None, values: Any, kind: type
 
 def _is_record(at: Any) -> bool:
     return type(at) is _native.RecordDraft
+
+
+def _is_mapping(value: object) -> bool:
+    return isinstance(value, Mapping)
 
 
 def _below(at: Any, step: Any, path: object) -> Any:
@@ -73,7 +77,7 @@ def _put(at: Any, name: Any, value: Any) -> None:
         else:
             del at[name]
         return
-    if isinstance(value, Mapping):
+    if _is_mapping(value):
         there = _there(at, name)
         if type(there) in (_native.RecordDraft, _native.MapDraft):
             for inner, part in value.items():
@@ -97,7 +101,7 @@ def _there(at: Any, name: Any) -> Any:
 
 def _without_deletes(values: Mapping[Any, Any]) -> dict[Any, Any]:
     return {
-        key: _without_deletes(value) if isinstance(value, Mapping) else value
+        key: _without_deletes(value) if _is_mapping(value) else value
         for key, value in values.items()
         if value is not DELETE
     }

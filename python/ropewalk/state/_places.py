@@ -15,7 +15,7 @@ from ropewalk.state._zones import Zone
 def typed(state: Any, steps: tuple[Any, ...]) -> tuple[Step, ...]:
     """Returns plain steps as the steps of a path: a name at a record, a `Key` at a collection."""
     found: list[Step] = []
-    at = state
+    at: Any = state
     for step in steps:
         if isinstance(step, str) and is_record(type(at)):
             found.append(step)

@@ -18,12 +18,13 @@ Fields: TypeAlias = "dict[str, Any]"
 _HINTS = "__ropewalk_hints__"
 
 
-def is_record(kind: type) -> bool:
+def is_record(kind: Any) -> bool:
     """Whether a class is a record of one of the four kinds, frozen or not."""
-    return _is_dataclass(kind) or _is_struct(kind) or _is_model(kind) or _is_named_tuple(kind)
+    return is_dataclass(kind) or _is_struct(kind) or _is_model(kind) or _is_named_tuple(kind)
 
 
-def _is_dataclass(kind: Any) -> bool:
+def is_dataclass(kind: Any) -> bool:
+    """Whether a class is a dataclass; to a type checker, a class that is `Any` stays that."""
     return dataclasses.is_dataclass(kind)
 
 
@@ -48,7 +49,7 @@ def fields_of(kind: type, where: str) -> Fields:
         StateError: an annotation names what cannot be found.
     """
     record: Any = kind
-    if _is_dataclass(kind):
+    if is_dataclass(kind):
         if not record.__dataclass_params__.frozen:
             raise _not_frozen(kind, where, "@dataclass(frozen=True, slots=True)")
         return _annotated([one.name for one in dataclasses.fields(record)], kind)

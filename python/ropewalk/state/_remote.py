@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import threading
 import uuid
 from collections import deque
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ropewalk._errors import StateError, StoreClosed
 from ropewalk._load import state as _native
@@ -15,6 +14,7 @@ from ropewalk.result import Err
 from ropewalk.state._codec import dumps
 from ropewalk.state._diff import between
 from ropewalk.state._paths import steps_of
+from ropewalk.state._records import is_dataclass
 from ropewalk.state._replay import Change
 from ropewalk.state._replica import Done, Part, run_in_worker
 from ropewalk.state._task import Task
@@ -127,12 +127,12 @@ class Remote:
 
     def _fields(self, task: Any, state: Any) -> list[str | None]:
         """The fields of the state that a task may touch; `None` alone is the whole state."""
-        kind = type(state)
+        kind = cast("Any", type(state))
         if (
             not isinstance(task, Task)
             or task.contract is None
             or task.strict is not True
-            or not dataclasses.is_dataclass(kind)
+            or not is_dataclass(kind)
             or kind.__new__ is not object.__new__
         ):
             return [None]
@@ -162,7 +162,7 @@ class Remote:
             if is_shared:
                 from ropewalk.shared import share
 
-                data = share(data)
+                data = cast("Any", share(data))
             checkpoint, changes = _Checkpoint(version, value, data, size), _Changes(version, dumps([]))
         assert changes is not None
         with self._lock:
@@ -223,7 +223,7 @@ class Remote:
         if sent.attempt == 0 and not sent.outer.set_running_or_notify_cancel():
             self._ended()
             return
-        if type(came.result) is Err:
+        if type(cast("object", came.result)) is Err:
             settled.append((sent.outer, came.result, None))
             return
         done = self._replayed(sent, state, came)
@@ -255,8 +255,12 @@ class Remote:
             transaction.abort()
 
 
+def _has_keys(at: object) -> bool:
+    return type(at) is _native.PMap or isinstance(at, _native.MapDraft)
+
+
 def _step(at: Any, step: Any) -> Any:
-    if isinstance(step, str) and type(at) is not _native.PMap and not isinstance(at, _native.MapDraft):
+    if isinstance(step, str) and not _has_keys(at):
         return getattr(at, step)
     return at[step]
 
@@ -291,7 +295,7 @@ def _read(transaction: _native.Transaction, path: tuple[Any, ...], access: str) 
     if path:
         step = path[-1]
         if access == "seen":
-            step in at  # noqa: B015 - the look is what counts.
+            _ = step in at  # The look is what counts.
             return
         try:
             at = _step(at, step)

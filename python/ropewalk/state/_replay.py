@@ -45,19 +45,29 @@ def applied(state: Any, changes: Changes) -> Any:
     return state
 
 
+def is_map(value: object) -> bool:
+    """Whether a value is a map; to a type checker, a value that is `Any` stays that."""
+    return isinstance(value, PMap)
+
+
+def is_vector(value: object) -> bool:
+    """Whether a value is a vector, like `is_map`."""
+    return isinstance(value, PVector)
+
+
 def _applied(at: Any, change: Change, path: tuple[Any, ...], value: Any, whole: tuple[Any, ...]) -> Any:
     try:
         if not path:
             return _here(at, change, value)
         step, rest = path[0], path[1:]
-        if isinstance(at, PMap):
+        if is_map(at):
             old = at
             if rest or change not in (Change.SET, Change.DELETE):
                 # A counter that nobody had counted is 0.
                 below = old.get(step, 0) if change is Change.ADD and not rest else old[step]
                 return old.set(step, _applied(below, change, rest, value, whole))
             return old.delete(step) if change is Change.DELETE else old.set(step, value)
-        if isinstance(at, PVector):
+        if is_vector(at):
             items = at
             return items.set(step, _applied(items[step], change, rest, value, whole))
         if is_record(type(at)):

@@ -33,7 +33,7 @@ from ropewalk.state._watch import Changed, Watchers, changes
 from ropewalk.state._watched import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Iterator, Mapping
+    from collections.abc import AsyncIterator, Generator, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -315,7 +315,7 @@ class Store(_native.StoreBase, Generic[S]):
         last = None
         try:
             for job in jobs:
-                task, *args = job if isinstance(job, tuple) else (job,)
+                task, *args = job if isinstance(cast("object", job), tuple) else (job,)
                 result, done = self._execute(task, tuple(args), {})
                 results.append(result)
                 last = done or last
@@ -378,7 +378,7 @@ class Store(_native.StoreBase, Generic[S]):
             self._release(claim)
 
     def _prepare(self, task: Any) -> _Prepared:
-        if isinstance(task, Task):
+        if isinstance(cast("object", task), Task):
             prepared = self._tasks.get(task)
             if prepared is None:
                 rule = task.rule_for(self._shape)
@@ -419,7 +419,7 @@ class Store(_native.StoreBase, Generic[S]):
         who: str | None = None,
         why: str | None = None,
         exclusive: bool = False,
-    ) -> Iterator[Transaction]:
+    ) -> Generator[Transaction, None, None]:
         """A transaction for a `with` block, which commits at its end and is given up by an exception.
 
         The block runs once: after a conflict it raises. With ``exclusive=True`` no other transaction commits meanwhile,
@@ -564,7 +564,7 @@ class Transaction:
         merge_into(self._native.root, path, values, type(self._native.base))
 
     @contextmanager
-    def savepoint(self) -> Iterator[None]:
+    def savepoint(self) -> Generator[None, None, None]:
         """A block that is undone alone if it raises; the exception goes on. Savepoints nest.
 
         What was read in the block still counts, because the program has decided by it.

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import sys
-from typing import Any
+from typing import Any, cast
 
 from ropewalk._errors import StateError
 from ropewalk._load import state as _native
@@ -55,7 +55,9 @@ class Watcher:
 
 
 def _is_covered(path: Path[Any], declared: tuple[Any, ...]) -> bool:
-    return any(isinstance(one, Path) and (one == path or _covers(one, path)) for one in declared)
+    return any(
+        isinstance(cast("object", one), Path) and (one == path or _covers(one, path)) for one in declared
+    )
 
 
 def _covers(one: Path[Any], path: Path[Any]) -> bool:
