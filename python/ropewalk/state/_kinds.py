@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import numbers
 import sys
 from collections.abc import Callable
 from typing import Any, cast
@@ -12,7 +13,7 @@ from ropewalk._errors import ContractViolation, NotFrozen, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._contract import violation
 from ropewalk.state._records import fields_of, is_record
-from ropewalk.state._values import is_leaf, refuse_mutable
+from ropewalk.state._values import instead_of, is_leaf
 from ropewalk.state._zones import Zone
 
 #: Where a class keeps what is known of it.
@@ -33,7 +34,11 @@ def kind_of(kind: type) -> _native.Record | None:
         if not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names:
             _native.add_leaf(kind)
         return None
-    refuse_mutable(kind, kind, f"a value of class {kind.__qualname__}")
+    instead = instead_of(kind)
+    if instead:
+        raise NotFrozen(
+            f"a value of class {kind.__qualname__} changes in place, so that a snapshot would change too. Use {instead}"
+        )
     raise NotFrozen(
         f"a value of class {kind.__qualname__} may change in place, so it cannot be a part of a state. Use a frozen "
         f"dataclass, or a value of the standard library such as a tuple; `ropewalk.state.leaf(cls)` says of a class of "
@@ -62,32 +67,43 @@ def names_of(kind: type) -> tuple[str, ...]:
 
 def _record(kind: type) -> _native.Record:
     names = names_of(kind)
-    known: Any = kind
     rebuild: Callable[[Any, dict[str, Any]], Any] | None = None
     check: Callable[[Any], object] | None = None
-    if dataclasses.is_dataclass(kind):
+    if not dataclasses.is_dataclass(kind) or kind.__new__ is not object.__new__:
+        rebuild = _rebuild_of(kind)
+    else:
         check = getattr(kind, "__post_init__", None)
-        if kind.__new__ is not object.__new__:
-            rebuild, check = _replaced, None
-        elif check is not None and _has_init_vars(kind):
+        if check is not None and _has_init_vars(kind):
             raise StateError(
                 f"{kind.__qualname__} has an InitVar, which its objects do not keep, so that no changed copy of one "
                 f"can be made. Use a field"
             )
-    elif issubclass(kind, tuple):
-        rebuild = _replaced_tuple
-    elif hasattr(known, "__struct_fields__"):
-        rebuild = _replaced_struct
-    else:
-        rebuild = _replaced_model
     made = _native.Record(kind, names, rebuild, check)
     type.__setattr__(kind, _NAME, made)
     return made
 
 
+def _rebuild_of(kind: type) -> Callable[[Any, dict[str, Any]], Any]:
+    if dataclasses.is_dataclass(kind):
+        return _replaced
+    if issubclass(kind, tuple):
+        return _replaced_tuple
+    return _replaced_struct if hasattr(kind, "__struct_fields__") else _replaced_model
+
+
 def _has_init_vars(kind: Any) -> bool:
     fields: dict[str, Any] = kind.__dataclass_fields__
     return any(field._field_type is dataclasses._FIELD_INITVAR for field in fields.values())  # type: ignore[attr-defined]
+
+
+def replaced(old: Any, changes: dict[str, Any]) -> Any:
+    """Returns a copy of a record with other values in some fields, all at once: a class may check that they fit."""
+    kind = type(old)
+    if dataclasses.is_dataclass(kind) and kind.__new__ is object.__new__:
+        for name, value in changes.items():
+            old = _native.replaced(old, name, value)
+        return old
+    return _rebuild_of(kind)(old, changes)
 
 
 def _replaced(old: Any, changes: dict[str, Any]) -> Any:
@@ -153,16 +169,69 @@ collections.abc.Mapping.register(_native.PMap)
 collections.abc.Sequence.register(_native.PVector)
 
 
+#: What the draft of a counter does as the number does.
+_ARITHMETIC = (
+    *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__floordiv__", "__rfloordiv__"),
+    *(
+        "__mod__",
+        "__rmod__",
+        "__truediv__",
+        "__rtruediv__",
+        "__divmod__",
+        "__rdivmod__",
+        "__pow__",
+        "__rpow__",
+    ),
+    *("__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__"),
+    *("__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__format__", "__round__"),
+    *("__bool__", "__neg__", "__pos__", "__abs__", "__invert__", "__float__", "__str__"),
+)
+
+
+def _of_number(function: Callable[..., Any]) -> Any:
+    def method(self: Any, *others: Any) -> Any:
+        return function(self.value, *(_number(other) for other in others))
+
+    return method
+
+
+def _number(other: Any) -> Any:
+    return other.value if type(other) is _native.CounterDraft else other
+
+
+def _set_default(self: Any, key: Any, default: Any = None) -> Any:
+    # That of `collections.abc` returns the default as it was given, and what is done to that would be lost.
+    if key not in self:
+        self[key] = default
+    return self[key]
+
+
+def _update_in_place(self: Any, other: Any) -> Any:
+    self.update(other)
+    return self
+
+
 def _complete_drafts() -> None:
-    """Gives the drafts of collections what `collections.abc` has for every mutable mapping and sequence."""
+    """Gives the drafts of collections what `collections.abc` has for every mutable mapping and sequence.
+
+    A counter's draft gets the arithmetic of the number that it stands for, which reads it.
+    """
     mapping = collections.abc.MutableMapping
-    for name in ("keys", "items", "values", "pop", "popitem", "clear", "update", "setdefault"):
+    for name in ("keys", "items", "values", "pop", "popitem", "clear", "update"):
         setattr(_native.MapDraft, name, getattr(mapping, name))
+    # `pop` compares its default with this.
+    marker = "_MutableMapping__marker"
+    setattr(_native.MapDraft, marker, getattr(mapping, marker))
+    _native.MapDraft.setdefault = _set_default  # type: ignore[attr-defined]
+    _native.MapDraft.__ior__ = _update_in_place  # type: ignore[attr-defined]
     sequence = collections.abc.MutableSequence
     for name in ("index", "count", "reverse", "remove", "clear", "__contains__"):
         setattr(_native.VectorDraft, name, getattr(sequence, name))
     mapping.register(_native.MapDraft)
     sequence.register(_native.VectorDraft)
+    for name in _ARITHMETIC:
+        setattr(_native.CounterDraft, name, _of_number(getattr(int, name)))
+    numbers.Integral.register(_native.CounterDraft)
 
 
 _complete_drafts()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import os
 import random
+import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
@@ -12,13 +13,14 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 from ropewalk._checked import checked_count
-from ropewalk._errors import Conflict, HistoryGone
+from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
 from ropewalk.result import Err, Ok
 from ropewalk.state._effects import Effects
 from ropewalk.state._kinds import text_in
 from ropewalk.state._log import Log
 from ropewalk.state._merge import merge_into
+from ropewalk.state._records import is_record
 from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape, shape_of
 from ropewalk.state._slots import slots as slots_of
@@ -73,6 +75,14 @@ class _Compiled(NamedTuple):
     writes: int | None
 
 
+class _Held(threading.local):
+    """The claim that a transaction of this thread has."""
+
+    claim = 0
+    #: Whether it is that of a block with `exclusive=True`.
+    is_exclusive = False
+
+
 class Store(_native.StoreBase, Generic[S]):
     """A state that many threads read and transactions change; with a journal it survives `kill -9`.
 
@@ -124,6 +134,11 @@ class Store(_native.StoreBase, Generic[S]):
         history = checked_count("history", history, 1)
         retries = checked_count("retries", retries, 0)
         frozen = _native.freeze(state)
+        if not (isinstance(frozen, _native.PMap) or is_record(type(frozen))):
+            raise StateError(
+                f"the state of a store must be a record or a mapping, such as a frozen dataclass or a PMap, and not of "
+                f"class {type(state).__qualname__}"
+            )
         log = None
         version = 0
         if journal is not None:
@@ -153,8 +168,9 @@ class Store(_native.StoreBase, Generic[S]):
         self._retries = retries
         self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)
         self._compiled: weakref.WeakKeyDictionary[Task[..., Any], _Compiled] = weakref.WeakKeyDictionary()
-        self._effects = Effects(self, log)
+        self._held = _Held()
         self._syncer = Syncer(self)
+        self._effects = Effects(self, log)
         return self
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -240,7 +256,11 @@ class Store(_native.StoreBase, Generic[S]):
     ) -> tuple[Any, tuple[int, int] | None]:
         """Runs a task until it commits; returns its result and the commit, which may not be on the disk yet."""
         function, meta, compiled, retries = self._prepared(task)
-        attempt = claim = 0
+        held = self._held
+        self._check_free()
+        # A transaction within another one commits under its claim; else it would wait for the outer one, for ever.
+        outer = claim = held.claim
+        attempt = 0
         try:
             while True:
                 transaction = self._begin(compiled.rule, meta)
@@ -248,7 +268,7 @@ class Store(_native.StoreBase, Generic[S]):
                     result = function(transaction.root, *args, **kwargs)
                     if type(result) is Err:
                         error = result.error
-                        value = transaction.value(error)
+                        value = _plain(transaction, error)
                         return (result if value is error else Err(value)), None
                     result = _plain(transaction, result)
                     done = self._commit(transaction, compiled.writes, claim)
@@ -257,14 +277,28 @@ class Store(_native.StoreBase, Generic[S]):
                 if done is not None:
                     return result, done
                 attempt += 1
+                if claim and not outer:
+                    # No other transaction has changed what this one has claimed.
+                    raise Conflict(
+                        f"{meta.label} has run transactions of the same store, and they have changed what it has read. "
+                        f"Run them before or after it"
+                    )
                 if attempt > retries and not claim:
-                    claim = self._claim(compiled.touches)
+                    held.claim = claim = self._claim(compiled.touches)
                 elif attempt > 1:
                     # A random pause keeps transactions apart that have met; it is no secret.
                     time.sleep(random.random() * _PAUSE * 2 ** min(attempt, 8))  # noqa: S311
         finally:
-            if claim:
+            if claim and not outer:
+                held.claim = 0
                 self._release(claim)
+
+    def _check_free(self) -> None:
+        if self._held.is_exclusive:
+            raise StateError(
+                "this thread is in a transaction with exclusive=True, which all others wait for. Use its draft, or end "
+                "the block first"
+            )
 
     def _prepared(self, task: Any) -> tuple[Callable[..., Any], Meta, _Compiled, int]:
         if isinstance(task, Task):
@@ -282,7 +316,8 @@ class Store(_native.StoreBase, Generic[S]):
 
     def _compile(self, task: Task[..., Any]) -> _Compiled:
         rule = task.rule_for(self._shape)
-        if task.contract is None:
+        # What is not checked may touch everything.
+        if task.contract is None or task.strict is not True:
             return _Compiled(rule, None, None)
         reads, writes = slots_of(task.contract, self._shape)
         return _Compiled(rule, reads | writes, writes)
@@ -304,7 +339,14 @@ class Store(_native.StoreBase, Generic[S]):
         Raises:
             Conflict: something that the block has read was changed meanwhile.
         """
-        claim = self._claim(None) if exclusive else 0
+        self._check_free()
+        held = self._held
+        if exclusive and held.claim:
+            raise StateError("a task cannot begin a transaction with exclusive=True: it is in one of its own")
+        claim = held.claim
+        if exclusive:
+            held.claim = claim = self._claim(None)
+            held.is_exclusive = True
         try:
             native = self._begin(self._whole, Meta(label, who, why))
             transaction = Transaction(self, native)
@@ -318,7 +360,8 @@ class Store(_native.StoreBase, Generic[S]):
             finally:
                 native.abort()
         finally:
-            if claim:
+            if exclusive:
+                held.claim, held.is_exclusive = 0, False
                 self._release(claim)
         transaction._version = done[0]
         self._settle(done)
@@ -353,13 +396,14 @@ class Store(_native.StoreBase, Generic[S]):
     def _go(self, *, back: bool, meta: Meta) -> int:
         from ropewalk.state._past import step_from
 
+        self._check_free()
         while True:
             kept = self._versions(0)
             base, state, stands_for = step_from(kept, self._shape, back=back)
             record = None
             if self._log is not None:
                 record = self._log.encode_step(base + 1, kept[-1][1], state, meta)
-            done = self._replace(base, state, meta, record, stands_for)
+            done = self._replace(base, kept[-1][1], state, meta, record, stands_for)
             if done is not None:
                 self._settle(done)
                 return done[0]
@@ -490,7 +534,7 @@ class Transaction:
 def _place(state: Any, path: tuple[Any, ...]) -> Any:
     for step in path:
         try:
-            state = getattr(state, step) if isinstance(step, str) and hasattr(state, step) else state[step]
+            state = getattr(state, step) if is_record(type(state)) and isinstance(step, str) else state[step]
         except Exception:
             return None
     return state
@@ -504,10 +548,14 @@ def _plain(transaction: _native.Transaction, result: Any) -> Any:
     kind = type(result)
     if kind in _DRAFTS:
         return transaction.value(result)
-    if kind is Ok and type(result.value) in _DRAFTS:
-        return Ok(transaction.value(result.value))
-    if kind in (tuple, list) and any(type(part) in _DRAFTS for part in result):
-        return kind(transaction.value(part) for part in result)
-    if kind is dict and any(type(part) in _DRAFTS for part in result.values()):
-        return {key: transaction.value(part) for key, part in result.items()}
+    if kind is Ok:
+        value = _plain(transaction, result.value)
+        return result if value is result.value else Ok(value)
+    if kind in (tuple, list):
+        parts = [_plain(transaction, part) for part in result]
+        is_same = all(one is other for one, other in zip(parts, result, strict=True))
+        return result if is_same else kind(parts)
+    if kind is dict:
+        items = {key: _plain(transaction, part) for key, part in result.items()}
+        return result if all(items[key] is part for key, part in result.items()) else items
     return result
