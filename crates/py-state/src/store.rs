@@ -106,8 +106,10 @@ enum Step {
 
 /// What a commit adds.
 struct New<'a> {
-    /// The version that it was made against.
+    /// The version that it was made against, and the state of that version: once the journal has failed, another
+    /// commit makes a version of the same number.
     base: u64,
+    now: &'a Object,
     root: &'a Object,
     label: &'a Object,
     record: Option<&'a [u8]>,
@@ -143,7 +145,7 @@ impl Store {
             let Some(newest) = inner.versions.back().filter(|_| !inner.is_closed) else {
                 return Step::Closed;
             };
-            if newest.number != new.base {
+            if newest.number != new.base || newest.root.as_ptr() != new.now.as_ptr() {
                 return Step::Moved;
             }
             if self.claims.forbids(new.slots, new.claim) {
@@ -189,12 +191,13 @@ impl Store {
             let inner = self.inner.lock();
             let is_lost = inner.is_lost(version, epoch);
             let place = inner.pending.partition_point(|pending| pending.version < version);
-            let ticket = inner.pending.get(place).map(|pending| Arc::clone(&pending.ticket));
+            let pending = inner.pending.get(place).filter(|pending| pending.version == version);
+            let ticket = pending.map(|pending| Arc::clone(&pending.ticket));
             drop(inner);
             if is_lost {
                 return Err(lost());
             }
-            // A later commit that has become durable has taken this one along.
+            // It is durable: it has been waited for, or a later commit has taken it along.
             let Some(ticket) = ticket else { return Ok(()) };
             let written = detached(|| journal.finish(&ticket));
             let mut gone = Vec::new();
@@ -245,10 +248,16 @@ impl Inner {
 
     /// The journal has failed: the newest durable version is the newest one again. The caller drops what is returned.
     fn go_back(&mut self) -> Vec<Object> {
+        let mut gone = Vec::new();
+        // What the journal has written is durable, though no thread may have come to say so.
+        while self.pending.front().is_some_and(|first| first.ticket.is_written()) {
+            let version = self.pending.front().map_or(0, |first| first.version);
+            gone.extend(self.reach(version));
+        }
         let durable = self.durable.0;
         self.epoch += 1;
         self.ended.push(durable);
-        let mut gone: Vec<Object> = self.pending.drain(..).map(|pending| pending.root).collect();
+        gone.extend(self.pending.drain(..).map(|pending| pending.root));
         while self.versions.back().is_some_and(|newest| newest.number > durable) {
             if let Some(newest) = self.versions.pop_back() {
                 gone.extend([newest.root, newest.label]);
@@ -575,6 +584,7 @@ unsafe fn attempt(
             }
             let new = New {
                 base,
+                now: &now,
                 root: &root,
                 label: &label,
                 record: record.as_ref().and_then(Object::as_bytes),
@@ -697,15 +707,15 @@ pub(crate) unsafe extern "C" fn wait(own: Pointer, arguments: *mut Pointer, coun
     }
 }
 
-/// `store._replace(base, root, label, record, stands_for)`: commits a state that was made elsewhere, by an undo for
-/// instance; `None` if `base` is no longer the newest version.
+/// `store._replace(base, now, root, label, record, stands_for)`: commits a state that was made elsewhere, by an undo for
+/// instance; `None` if `base` is no longer the newest version, or `now` not its state.
 #[entry]
 pub(crate) unsafe extern "C" fn replace(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: a store of ours, and as many live arguments as `count` says, which are checked.
     unsafe {
         let done = (|| {
-            if count != 5 {
-                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"_replace takes five arguments".as_ptr());
+            if count != 6 {
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"_replace takes six arguments".as_ptr());
                 return Err(Raised);
             }
             let argument = |index: usize| Object::share(*arguments.add(index));
@@ -713,9 +723,9 @@ pub(crate) unsafe extern "C" fn replace(own: Pointer, arguments: *mut Pointer, c
             if !ffi::PyErr_Occurred().is_null() {
                 return Err(Raised);
             }
-            let (root, label, record) = (argument(1)?, argument(2)?, argument(3)?);
+            let (now, root, label, record) = (argument(1)?, argument(2)?, argument(3)?, argument(4)?);
             let (mut same, mut before): (u64, u64) = (0, 0);
-            let stands_for = argument(4)?;
+            let stands_for = argument(5)?;
             if !stands_for.is_none()
                 && (ffi::PyTuple_CheckExact(stands_for.as_ptr()) == 0
                     || ffi::PyArg_ParseTuple(
@@ -731,6 +741,7 @@ pub(crate) unsafe extern "C" fn replace(own: Pointer, arguments: *mut Pointer, c
             let slots = Slots::all();
             let new = New {
                 base,
+                now: &now,
                 root: &root,
                 label: &label,
                 record: record.as_bytes(),

@@ -9,6 +9,7 @@ use ropewalk_capi::heap::{Type, content, dealloc, fast_method, getter, make_type
 use ropewalk_capi::module;
 use ropewalk_capi::object::{Object, Raised};
 
+use crate::draft::build::current;
 use crate::draft::scope::Scope;
 use crate::draft::{counter, map, record as record_draft, vector};
 use crate::kinds::{self, Kind};
@@ -357,9 +358,6 @@ fn counter_draft_type(module: &Object) -> Result<Object, Raised> {
             )],
             getters: vec![getter(c"value", counter::value, c"The number as it is now; that reads it.")],
             slots: &[
-                (ffi::Py_nb_add, counter::plus as *mut c_void),
-                (ffi::Py_nb_subtract, counter::minus as *mut c_void),
-                (ffi::Py_nb_bool, counter::is_true as *mut c_void),
                 (ffi::Py_nb_inplace_add, counter::add_in_place as *mut c_void),
                 (ffi::Py_nb_inplace_subtract, counter::subtract_in_place as *mut c_void),
                 (ffi::Py_nb_int, counter::number as *mut c_void),
@@ -472,7 +470,7 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                 fast_method(
                     c"_replace",
                     store::replace,
-                    c"_replace($self, base, root, label, record, stands_for, /)\n--\n\nCommits a state made elsewhere.",
+                    c"_replace($self, base, now, root, label, record, stands_for, /)\n--\n\nCommits a state made elsewhere.",
                 ),
                 method(
                     c"_claim",
@@ -536,9 +534,9 @@ unsafe extern "C" fn compare(own: Pointer, other: Pointer, operator: c_int) -> P
             if ptr::eq(own, other) {
                 return Object::own(ffi::PyBool_FromLong((operator == ffi::Py_EQ).into()));
             }
-            let value = crate::draft::freeze::freeze(state, own)?;
+            let value = current(state, own)?;
             let other = match state.is_draft(other) {
-                true => crate::draft::freeze::freeze(state, other)?,
+                true => current(state, other)?,
                 false => Object::share(other)?,
             };
             Object::own(ffi::PyObject_RichCompare(value.as_ptr(), other.as_ptr(), operator))

@@ -10,7 +10,7 @@ use ropewalk_capi::errors;
 use ropewalk_capi::heap::{self, content};
 use ropewalk_capi::object::{Object, Raised};
 
-use crate::draft::build::{Out, Stop, build};
+use crate::draft::build::{Out, Stop, build, current};
 use crate::draft::scope::{Phase, Scope};
 use crate::draft::{self, savepoint};
 use crate::node::Pointer;
@@ -222,7 +222,9 @@ pub(crate) unsafe extern "C" fn on_commit(own: Pointer, arguments: *mut Pointer,
             }
             let call = Object::own(ffi::PyTuple_New(count))?;
             for index in 0..count {
-                let part = Object::share(*arguments.offset(index))?;
+                let part = *arguments.offset(index);
+                // A draft would be of no use after the commit.
+                let part = if types.is_draft(part) { current(types, part) } else { Object::share(part) }?;
                 ffi::PyTuple_SetItem(call.as_ptr(), index, part.into_ptr());
             }
             let list = match scope.effects.share() {
@@ -251,7 +253,7 @@ pub(crate) unsafe extern "C" fn value(own: Pointer, object: Pointer) -> Pointer 
         let made = (|| {
             open(own)?;
             let types = types::of(ffi::Py_TYPE(own))?;
-            if types.is_draft(object) { draft::freeze::freeze(types, object) } else { Object::share(object) }
+            if types.is_draft(object) { current(types, object) } else { Object::share(object) }
         })();
         made.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
     }

@@ -37,7 +37,7 @@ def between(old: Any, new: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Ch
             for name in names_of(type(new)):
                 yield from between(getattr(old, name), getattr(new, name), (*path, name))
             return
-        if isinstance(new, (int, str, float, bytes)) and old == new:
+        if isinstance(new, (int, str, bytes)) and old == new:
             return
     yield Change.SET, path, new
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
 import heapq
 import inspect
@@ -13,6 +12,7 @@ import time
 import uuid
 from collections import deque
 from collections.abc import Callable
+from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 if TYPE_CHECKING:
@@ -73,9 +73,11 @@ class Effects:
             if not self._queue:
                 return
             self._is_delivering = True
+        effect = None
         try:
             while True:
                 with self._lock:
+                    effect = None
                     self._take()
                     if not self._queue or self._is_closed:
                         self._is_delivering = False
@@ -83,9 +85,11 @@ class Effects:
                     effect = self._queue.popleft()
                 self._call(effect, _PAUSE)
         except BaseException:
-            # Ctrl-C between two effects, for instance: the next commit goes on.
+            # Ctrl-C, for instance: the next commit goes on.
             with self._lock:
                 self._is_delivering = False
+                if effect is not None and (effect.version, effect.index) in self._open:
+                    self._queue.appendleft(effect)
             raise
 
     def pending(self) -> list[Effect]:
@@ -128,9 +132,10 @@ class Effects:
             self._try_again(effect, pause)
             return
         if self._journaled is not None:
-            self._journaled.delivered(effect.version, effect.place)
+            # In this order: a compaction in between leaves it out, and must not write it down as open again.
             with self._lock:
                 self._open.pop((effect.version, effect.place), None)
+            self._journaled.delivered(effect.version, effect.place)
 
     def _key(self, effect: Effect) -> str:
         text = f"{self._home}:{effect.version}:{effect.place}"
@@ -156,12 +161,23 @@ class Effects:
                 if self._is_closed:
                     return
                 _, _, effect, pause = heapq.heappop(self._later)
-            self._call(effect, pause)
+            try:
+                self._call(effect, pause)
+            except BaseException:
+                _log.warning("an effect of version %d has ended its thread", effect.version, exc_info=True)
+                self._try_again(effect, pause)
+            with self._lock:
+                if not self._later:
+                    # The store would live as long as the thread.
+                    self._thread = None
+                    return
 
 
-@functools.lru_cache(maxsize=256)
 def _takes_key(function: Callable[..., Any]) -> bool:
     """Whether a function has a parameter for the key by which a receiver knows an effect again."""
+    if type(function) is FunctionType and not hasattr(function, "__wrapped__"):
+        code = function.__code__
+        return "key" in code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     try:
         return "key" in inspect.signature(function).parameters
     except (TypeError, ValueError):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import numbers
 import sys
 from collections.abc import Callable
 from typing import Any, cast
@@ -13,7 +14,7 @@ from ropewalk._load import state as _native
 from ropewalk.result import Err, Ok
 from ropewalk.state._contract import violation
 from ropewalk.state._records import fields_of, is_dataclass, is_record
-from ropewalk.state._values import is_leaf, refuse_mutable
+from ropewalk.state._values import instead_of, is_leaf
 from ropewalk.state._zones import Zone
 
 #: Where a class keeps what is known of it.
@@ -34,7 +35,11 @@ def kind_of(kind: type) -> _native.Record | None:
         if not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names:
             _native.add_leaf(kind)
         return None
-    refuse_mutable(kind, kind, f"a value of class {kind.__qualname__}")
+    instead = instead_of(kind)
+    if instead:
+        raise NotFrozen(
+            f"a value of class {kind.__qualname__} changes in place, so that a snapshot would change too. Use {instead}"
+        )
     raise NotFrozen(
         f"a value of class {kind.__qualname__} may change in place, so it cannot be a part of a state. Use a frozen "
         f"dataclass, or a value of the standard library such as a tuple; `ropewalk.state.leaf(cls)` says of a class of "
@@ -66,29 +71,41 @@ def _record(kind: type) -> _native.Record:
     known: Any = kind
     rebuild: Callable[[Any, dict[str, Any]], Any] | None = None
     check: Callable[[Any], object] | None = None
-    if is_dataclass(kind):
+    if not is_dataclass(kind) or known.__new__ is not object.__new__:
+        rebuild = _rebuild_of(kind)
+    else:
         check = getattr(kind, "__post_init__", None)
-        if known.__new__ is not object.__new__:
-            rebuild, check = _replaced, None
-        elif check is not None and _has_init_vars(kind):
+        if check is not None and _has_init_vars(kind):
             raise StateError(
                 f"{kind.__qualname__} has an InitVar, which its objects do not keep, so that no changed copy of one "
                 f"can be made. Use a field"
             )
-    elif issubclass(known, tuple):
-        rebuild = _replaced_tuple
-    elif hasattr(known, "__struct_fields__"):
-        rebuild = _replaced_struct
-    else:
-        rebuild = _replaced_model
     made = _native.Record(kind, names, rebuild, check)
     type.__setattr__(kind, _NAME, made)
     return made
 
 
+def _rebuild_of(kind: Any) -> Callable[[Any, dict[str, Any]], Any]:
+    if is_dataclass(kind):
+        return _replaced
+    if issubclass(kind, tuple):
+        return _replaced_tuple
+    return _replaced_struct if hasattr(kind, "__struct_fields__") else _replaced_model
+
+
 def _has_init_vars(kind: Any) -> bool:
     kinds = [getattr(field, "_field_type", None) for field in kind.__dataclass_fields__.values()]
     return getattr(dataclasses, "_FIELD_INITVAR", object()) in kinds
+
+
+def replaced(old: Any, changes: dict[str, Any]) -> Any:
+    """Returns a copy of a record with other values in some fields, all at once: a class may check that they fit."""
+    kind: Any = type(old)
+    if is_dataclass(kind) and kind.__new__ is object.__new__:
+        for name, value in changes.items():
+            old = _native.replaced(old, name, value)
+        return old
+    return _rebuild_of(kind)(old, changes)
 
 
 def _replaced(old: Any, changes: dict[str, Any]) -> Any:
@@ -153,17 +170,20 @@ _DRAFTS = (_native.RecordDraft, _native.MapDraft, _native.VectorDraft, _native.C
 
 def plain(transaction: _native.Transaction, result: Any) -> Any:
     """Returns a result with values in the place of drafts, which are of no use once the transaction has ended."""
-    kind = cast("Any", type(result))
+    kind: Any = type(result)
     if kind in _DRAFTS:
         return transaction.value(result)
-    if kind is Ok and type(result.value) in _DRAFTS:
-        return Ok(transaction.value(result.value))
-    if kind is Err and type(result.error) in _DRAFTS:
-        return Err(transaction.value(result.error))
-    if kind in (tuple, list) and any(type(part) in _DRAFTS for part in result):
-        return cast("Any", kind)(transaction.value(part) for part in result)
-    if kind is dict and any(type(part) in _DRAFTS for part in result.values()):
-        return {key: transaction.value(part) for key, part in result.items()}
+    if kind is Ok or kind is Err:
+        inner = result.value if kind is Ok else result.error
+        value = plain(transaction, inner)
+        return result if value is inner else kind(value)
+    if kind in (tuple, list):
+        parts = [plain(transaction, part) for part in result]
+        is_same = all(one is other for one, other in zip(parts, result, strict=True))
+        return result if is_same else kind(parts)
+    if kind is dict:
+        items = {key: plain(transaction, part) for key, part in result.items()}
+        return result if all(items[key] is part for key, part in result.items()) else items
     return result
 
 
@@ -172,16 +192,69 @@ cast("Any", collections.abc.Mapping).register(_native.PMap)
 cast("Any", collections.abc.Sequence).register(_native.PVector)
 
 
+#: What the draft of a counter does as the number does.
+_ARITHMETIC = (
+    *("__add__", "__radd__", "__sub__", "__rsub__", "__mul__", "__rmul__", "__floordiv__", "__rfloordiv__"),
+    *(
+        "__mod__",
+        "__rmod__",
+        "__truediv__",
+        "__rtruediv__",
+        "__divmod__",
+        "__rdivmod__",
+        "__pow__",
+        "__rpow__",
+    ),
+    *("__and__", "__rand__", "__or__", "__ror__", "__xor__", "__rxor__"),
+    *("__lshift__", "__rlshift__", "__rshift__", "__rrshift__", "__format__", "__round__"),
+    *("__bool__", "__neg__", "__pos__", "__abs__", "__invert__", "__float__", "__str__"),
+)
+
+
+def _of_number(function: Callable[..., Any]) -> Any:
+    def method(self: Any, *others: Any) -> Any:
+        return function(self.value, *(_number(other) for other in others))
+
+    return method
+
+
+def _number(other: Any) -> Any:
+    return other.value if type(other) is _native.CounterDraft else other
+
+
+def _set_default(self: Any, key: Any, default: Any = None) -> Any:
+    # That of `collections.abc` returns the default as it was given, and what is done to that would be lost.
+    if key not in self:
+        self[key] = default
+    return self[key]
+
+
+def _update_in_place(self: Any, other: Any) -> Any:
+    self.update(other)
+    return self
+
+
 def _complete_drafts() -> None:
-    """Gives the drafts of collections what `collections.abc` has for every mutable mapping and sequence."""
+    """Gives the drafts of collections what `collections.abc` has for every mutable mapping and sequence.
+
+    A counter's draft gets the arithmetic of the number that it stands for, which reads it.
+    """
     mapping: Any = collections.abc.MutableMapping
-    for name in ("keys", "items", "values", "pop", "popitem", "clear", "update", "setdefault"):
+    for name in ("keys", "items", "values", "pop", "popitem", "clear", "update"):
         setattr(_native.MapDraft, name, getattr(mapping, name))
+    # `pop` compares its default with this.
+    marker = "_MutableMapping__marker"
+    setattr(_native.MapDraft, marker, getattr(mapping, marker))
+    setattr(_native.MapDraft, "setdefault", _set_default)  # noqa: B010 - the stub has no such attribute.
+    setattr(_native.MapDraft, "__ior__", _update_in_place)  # noqa: B010 - as above.
     sequence: Any = collections.abc.MutableSequence
     for name in ("index", "count", "reverse", "remove", "clear", "__contains__"):
         setattr(_native.VectorDraft, name, getattr(sequence, name))
     mapping.register(_native.MapDraft)
     sequence.register(_native.VectorDraft)
+    for name in _ARITHMETIC:
+        setattr(_native.CounterDraft, name, _of_number(getattr(int, name)))
+    numbers.Integral.register(_native.CounterDraft)
 
 
 _complete_drafts()

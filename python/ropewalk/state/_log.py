@@ -154,7 +154,11 @@ class Log:
 
     def wrote(self, store: Store[Any]) -> None:
         """Compacts the journal in another thread, if it has grown large."""
-        if self.journal.size < self._next_compaction or not self._compacting.acquire(blocking=False):
+        try:
+            if self.journal.size < self._next_compaction or not self._compacting.acquire(blocking=False):
+                return
+        except JournalError:
+            # It was closed or has failed since; the commit is a matter of its own.
             return
         try:
             threading.Thread(

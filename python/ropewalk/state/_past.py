@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from ropewalk._errors import HistoryGone
-from ropewalk._load import state as _native
+from ropewalk.state._kinds import replaced
 from ropewalk.state._records import is_record
 from ropewalk.state._shape import Kind, Shape
 from ropewalk.state._zones import Zone
@@ -43,10 +43,11 @@ def with_transients(shape: Shape, source: Any, target: Any) -> Any:
     """Returns a state with the transient fields of another one."""
     if shape.kind is not Kind.RECORD or type(source) is not type(target) or not is_record(type(target)):
         return target
+    changes: dict[str, Any] = {}
     for name, field in zip(shape.names, shape.fields, strict=True):
         value = getattr(source, name)
         if field.zone is not Zone.TRANSIENT:
             value = with_transients(field, value, getattr(target, name))
         if value is not getattr(target, name):
-            target = _native.replaced(target, name, value)
-    return target
+            changes[name] = value
+    return replaced(target, changes) if changes else target

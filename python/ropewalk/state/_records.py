@@ -29,7 +29,8 @@ def is_dataclass(kind: Any) -> bool:
 
 
 def _is_struct(kind: type) -> bool:
-    return hasattr(kind, "__struct_fields__") and hasattr(kind, "__struct_config__")
+    # The metaclass of structs has these names too, as descriptors.
+    return isinstance(getattr(kind, "__struct_fields__", None), tuple) and hasattr(kind, "__struct_config__")
 
 
 def _is_model(kind: type) -> bool:

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from enum import IntEnum
 from typing import Any, cast
 
 from ropewalk._errors import StateError
 from ropewalk._load import state as _native
+from ropewalk.state._kinds import replaced
 from ropewalk.state._records import is_record
 
 PMap = _native.PMap
@@ -37,12 +39,13 @@ Changes = list[tuple[int, tuple[Any, ...], Any]]
 def applied(state: Any, changes: Changes) -> Any:
     """Returns a state with changes applied, in their order.
 
+    The changes of one record are applied at once: a class may check that its fields fit together, and they need not
+    fit after each.
+
     Raises:
         StateError: a change is not one of this state.
     """
-    for number, path, value in changes:
-        state = _applied(state, Change(number), path, value, path)
-    return state
+    return _applied(state, changes, 0)
 
 
 def is_map(value: object) -> bool:
@@ -55,28 +58,74 @@ def is_vector(value: object) -> bool:
     return isinstance(value, PVector)
 
 
-def _applied(at: Any, change: Change, path: tuple[Any, ...], value: Any, whole: tuple[Any, ...]) -> Any:
-    try:
-        if not path:
-            return _here(at, change, value)
-        step, rest = path[0], path[1:]
-        if is_map(at):
-            old = at
-            if rest or change not in (Change.SET, Change.DELETE):
-                # A counter that nobody had counted is 0.
-                below = old.get(step, 0) if change is Change.ADD and not rest else old[step]
-                return old.set(step, _applied(below, change, rest, value, whole))
-            return old.delete(step) if change is Change.DELETE else old.set(step, value)
-        if is_vector(at):
-            items = at
-            return items.set(step, _applied(items[step], change, rest, value, whole))
-        if is_record(type(at)):
-            return _native.replaced(at, step, _applied(getattr(at, step), change, rest, value, whole))
-    except StateError:
-        raise
-    except (LookupError, AttributeError, TypeError) as error:
-        raise _unfit(whole, error) from error
-    raise _unfit(whole, None)
+def _applied(at: Any, changes: Changes, depth: int) -> Any:
+    """Applies changes whose first `depth` steps lead to `at`."""
+    done = 0
+    while done < len(changes):
+        number, path, value = changes[done]
+        try:
+            if len(path) == depth:
+                at = _here(at, Change(number), value)
+                done += 1
+                continue
+            end = done + 1
+            while end < len(changes) and len(changes[end][1]) > depth:
+                end += 1
+            at = _below(at, changes[done:end], depth)
+            done = end
+        except StateError:
+            raise
+        except (LookupError, AttributeError, TypeError, ValueError) as error:
+            raise _unfit(path, error) from error
+    return at
+
+
+def _below(at: Any, changes: Changes, depth: int) -> Any:
+    """Applies changes of parts of `at`."""
+    if is_record(type(at)):
+        fields: dict[str, Any] = {}
+        for name, part in _by_step(changes, depth):
+            fields[name] = _applied(fields[name] if name in fields else getattr(at, name), part, depth + 1)
+        return replaced(at, fields)
+    if is_map(at):
+        old = at
+        for key, part in _by_step(changes, depth):
+            done = 0
+            while done < len(part) and len(part[done][1]) == depth + 1:
+                number, _, value = part[done]
+                if number == Change.DELETE:
+                    old = old.delete(key)
+                elif number == Change.SET:
+                    old = old.set(key, value)
+                elif number == Change.ADD:
+                    # A counter that nobody had counted is 0.
+                    old = old.set(key, old.get(key, 0) + value)
+                else:
+                    break
+                done += 1
+            if done < len(part):
+                old = old.set(key, _applied(old[key], part[done:], depth + 1))
+        return old
+    if is_vector(at):
+        items = at
+        for index, part in _by_step(changes, depth):
+            items = items.set(index, _applied(items[index], part, depth + 1))
+        return items
+    raise _unfit(changes[0][1], None)
+
+
+def _by_step(changes: Changes, depth: int) -> Iterator[tuple[Any, Changes]]:
+    """Yields the next step of changes that follow each other, and those that have it."""
+    start = 0
+    for end in range(1, len(changes) + 1):
+        if end == len(changes) or not _is_same(changes[end][1][depth], changes[start][1][depth]):
+            yield changes[start][1][depth], changes[start:end]
+            start = end
+
+
+def _is_same(one: Any, other: Any) -> bool:
+    # A pickle keeps the identity of all keys but numbers.
+    return one is other or (type(one) is type(other) and isinstance(one, (int, float)) and one == other)
 
 
 def _here(at: Any, change: Change, value: Any) -> Any:

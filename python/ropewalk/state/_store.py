@@ -23,6 +23,7 @@ from ropewalk.state._kinds import text_in
 from ropewalk.state._merge import merge_into
 from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
 from ropewalk.state._policy import policy_shape
+from ropewalk.state._records import is_record
 from ropewalk.state._remote import Remote, runs_elsewhere
 from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape, shape_of
@@ -82,6 +83,14 @@ class _Prepared(NamedTuple):
     retries: int
 
 
+class _Held(threading.local):
+    """The claim that a transaction of this thread has."""
+
+    claim = 0
+    #: Whether it is that of a block with `exclusive=True`.
+    is_exclusive = False
+
+
 class Store(_native.StoreBase, Generic[S]):
     """A state that many threads read and transactions change; with a journal it survives `kill -9`.
 
@@ -127,6 +136,7 @@ class Store(_native.StoreBase, Generic[S]):
     _tasks: weakref.WeakKeyDictionary[Task[..., Any], _Prepared]
     #: What ran last, most often the next one too.
     _last: tuple[Any, _Prepared]
+    _held: _Held
     _effects: Effects
     _syncer: Syncer
     _watcher: Watcher
@@ -156,6 +166,11 @@ class Store(_native.StoreBase, Generic[S]):
         every = tuple(invariants)
         check = checker(every)
         frozen = _native.freeze(state)
+        if not (isinstance(frozen, _native.PMap) or is_record(type(frozen))):
+            raise StateError(
+                f"the state of a store must be a record or a mapping, such as a frozen dataclass or a PMap, and not of "
+                f"class {type(state).__qualname__}"
+            )
         log = None
         version = 0
         if journal is None:
@@ -199,13 +214,15 @@ class Store(_native.StoreBase, Generic[S]):
         self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)
         self._tasks = weakref.WeakKeyDictionary()
         self._last = (None, _Prepared(len, self._whole, Meta(), 0))
-        self._effects = Effects(self, log)
+        self._held = _Held()
         self._syncer = Syncer(self)
         self._watcher = Watcher()
         self._watchers = Watchers()
         self._pool = pool
         self._lock = threading.Lock()
         self._remote = None
+        # At the end: it may deliver at once what an earlier process has left.
+        self._effects = Effects(self, log)
         return self
 
     # --- reading ------------------------------------------------------------------------------------------------------
@@ -358,31 +375,63 @@ class Store(_native.StoreBase, Generic[S]):
             prepared = self._prepare(task)
             self._last = task, prepared
         function, rule, meta, retries = prepared
-        done = self._attempt(function, rule, meta, 0, args, kwargs)
-        if done is not None:
-            return done
+        # A transaction within another one commits under its claim; else it would wait for the outer one, for ever.
+        outer = self._held.claim
+        if outer:
+            self._check_free()
+        done = self._attempt(function, rule, meta, outer, args, kwargs)
         for attempt in range(1, retries + 1):
-            # A random pause keeps transactions apart that have met; it is no secret.
-            time.sleep(random.random() * _PAUSE * 2 ** min(attempt, 8))  # noqa: S311
-            done = self._attempt(function, rule, meta, 0, args, kwargs)
             if done is not None:
                 return done
-        claim = self._claim(rule)
+            # A random pause keeps transactions apart that have met; it is no secret.
+            time.sleep(random.random() * _PAUSE * 2 ** min(attempt, 8))  # noqa: S311
+            done = self._attempt(function, rule, meta, outer, args, kwargs)
+        if done is None:
+            done = self._claimed(function, rule, meta, args, kwargs)
+        return done
+
+    def _claimed(
+        self,
+        function: Callable[..., Any],
+        rule: _native.Rule,
+        meta: Meta,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> tuple[Any, tuple[int, int] | None]:
+        """Runs a function while no other transaction changes what it touches."""
+        held = self._held
+        outer = held.claim
+        held.claim = outer or self._claim(rule)
         try:
             while True:
-                # What it touches changes no more; what lies outside of its contract and was read all the same may.
-                done = self._attempt(function, rule, meta, claim, args, kwargs)
+                done = self._attempt(function, rule, meta, held.claim, args, kwargs)
                 if done is not None:
                     return done
+                if not outer:
+                    # No other transaction has changed what this one has claimed.
+                    raise Conflict(
+                        f"{meta.label} has run transactions of the same store, and they have changed what it has read. "
+                        f"Run them before or after it"
+                    )
         finally:
-            self._release(claim)
+            if not outer:
+                claim, held.claim = held.claim, 0
+                self._release(claim)
+
+    def _check_free(self) -> None:
+        if self._held.is_exclusive:
+            raise StateError(
+                "this thread is in a transaction with exclusive=True, which all others wait for. Use its draft, or end "
+                "the block first"
+            )
 
     def _prepare(self, task: Any) -> _Prepared:
         if isinstance(cast("object", task), Task):
             prepared = self._tasks.get(task)
             if prepared is None:
                 rule = task.rule_for(self._shape)
-                if task.contract is not None:
+                # What is not checked may touch everything.
+                if task.contract is not None and task.strict is True:
                     reads, writes = slots_of(task.contract, self._shape)
                     rule.number(reads | writes, writes)
                 retries = self._retries if task.retries is None else task.retries
@@ -428,7 +477,14 @@ class Store(_native.StoreBase, Generic[S]):
         Raises:
             Conflict: something that the block has read was changed meanwhile.
         """
-        claim = self._claim(self._whole) if exclusive else 0
+        self._check_free()
+        held = self._held
+        if exclusive and held.claim:
+            raise StateError("a task cannot begin a transaction with exclusive=True: it is in one of its own")
+        claim = held.claim
+        if exclusive:
+            held.claim = claim = self._claim(self._whole)
+            held.is_exclusive = True
         try:
             native = self._begin(self._whole, Meta(label, who, why))
             transaction = Transaction(self, native)
@@ -442,7 +498,8 @@ class Store(_native.StoreBase, Generic[S]):
             finally:
                 native.abort()
         finally:
-            if claim:
+            if exclusive:
+                held.claim, held.is_exclusive = 0, False
                 self._release(claim)
         transaction._version = done[0]
         self._settle(done)
@@ -480,13 +537,14 @@ class Store(_native.StoreBase, Generic[S]):
     def _go(self, *, back: bool, meta: Meta) -> int:
         from ropewalk.state._past import step_from
 
+        self._check_free()
         while True:
             kept = self._versions(0)
             base, state, stands_for = step_from(kept, self._shape, back=back)
             record = None
             if self._log is not None:
                 record = self._log.encode_step(base + 1, kept[-1][1], state, meta)
-            done = self._replace(base, state, meta, record, stands_for)
+            done = self._replace(base, kept[-1][1], state, meta, record, stands_for)
             if done is not None:
                 self._settle(done)
                 return done[0]
@@ -621,7 +679,7 @@ class Transaction:
 def _place(state: Any, path: tuple[Any, ...]) -> Any:
     for step in path:
         try:
-            state = getattr(state, step) if isinstance(step, str) and hasattr(state, step) else state[step]
+            state = getattr(state, step) if is_record(type(state)) and isinstance(step, str) else state[step]
         except Exception:
             return None
     return state

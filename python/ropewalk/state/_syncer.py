@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import weakref
 from collections import deque
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +18,8 @@ class Syncer:
     """The commits that coroutines of a store wait for."""
 
     def __init__(self, store: Store[Any]) -> None:
-        self._store = store
+        # The thread must not keep the store alive: nothing else may end a store that nobody has closed.
+        self._store = weakref.ref(store, lambda _: self._end())
         self._changed = threading.Condition()
         self._waiting: deque[_Waiting] = deque()
         self._thread: threading.Thread | None = None
@@ -32,22 +34,31 @@ class Syncer:
         loop = asyncio.get_running_loop()
         future: asyncio.Future[None] = loop.create_future()
         with self._changed:
-            self._waiting.append((done, loop, future))
-            if self._thread is None:
-                thread = threading.Thread(target=self._work, name="ropewalk-store", daemon=True)
-                thread.start()
-                self._thread = thread
-            self._changed.notify()
+            is_closed = self._is_closed
+            if not is_closed:
+                self._waiting.append((done, loop, future))
+                if self._thread is None:
+                    thread = threading.Thread(target=self._work, name="ropewalk-store", daemon=True)
+                    thread.start()
+                    self._thread = thread
+                self._changed.notify()
+        if is_closed:
+            # The store was closed since the commit, which has written it, or has failed to.
+            _wait_for(self._store(), done)
+            return
         await future
 
     def close(self) -> None:
         """Ends the thread, once nothing waits."""
+        self._end()
+        thread = self._thread
+        if thread is not None and thread is not threading.current_thread():
+            thread.join()
+
+    def _end(self) -> None:
         with self._changed:
             self._is_closed = True
             self._changed.notify()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
-            thread.join()
 
     def _work(self) -> None:
         while True:
@@ -60,16 +71,17 @@ class Syncer:
                 self._waiting.clear()
             # The newest one takes all others along.
             outcomes: dict[tuple[int, int], BaseException | None] = {}
+            store = self._store()
             for done in sorted({done for done, _, _ in batch}, reverse=True):
                 try:
-                    self._store._wait(*done)
+                    _wait_for(store, done)
                 except BaseException as error:
                     outcomes[done] = error
                 else:
                     outcomes[done] = None
-            log = self._store._log
-            if log is not None:
-                log.wrote(self._store)
+            if store is not None and store._log is not None:
+                store._log.wrote(store)
+            del store
             loops: dict[
                 asyncio.AbstractEventLoop, list[tuple[asyncio.Future[None], BaseException | None]]
             ] = {}
@@ -81,6 +93,12 @@ class Syncer:
                 except RuntimeError:
                     # The loop was closed, and its coroutines with it.
                     continue
+
+
+def _wait_for(store: Store[Any] | None, done: tuple[int, int]) -> None:
+    # A coroutine that waits has the store; without one the commit is of no interest to anybody.
+    if store is not None:
+        store._wait(*done)
 
 
 def _settle(settled: list[tuple[asyncio.Future[None], BaseException | None]]) -> None:

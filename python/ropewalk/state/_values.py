@@ -77,15 +77,19 @@ def refuse_mutable(kind: Any, annotation: Any, where: str) -> None:
     Raises:
         NotFrozen: it says what to use instead.
     """
-    if not isinstance(kind, type):
-        return
-    if kind.__module__.partition(".")[0] == "numpy" and kind.__name__ in ("ndarray", "matrix", "recarray"):
-        instead = 'Shm[float32, "n 256"]'
-    else:
-        instead = next((what for base, what in _MUTABLE if issubclass(kind, base)), "")
+    instead = instead_of(kind)
     if instead:
         shown = getattr(annotation, "__name__", None) if isinstance(annotation, type) else annotation
         raise NotFrozen(
             f"{where} is annotated with {shown or annotation}, which changes in place, so that a snapshot would change "
             f"too. Use {instead}"
         )
+
+
+def instead_of(kind: Any) -> str:
+    """Returns what to use instead of a class whose instances change in place; an empty text for other classes."""
+    if not isinstance(kind, type):
+        return ""
+    if kind.__module__.partition(".")[0] == "numpy" and kind.__name__ in ("ndarray", "matrix", "recarray"):
+        return 'Shm[float32, "n 256"]'
+    return next((what for base, what in _MUTABLE if issubclass(kind, base)), "")

@@ -17,7 +17,7 @@ use ropewalk_capi::heap::{Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
-use super::{counter, map as maps, path, record, scope, vector as vectors};
+use super::{counter, freeze, map as maps, path, record, scope, vector as vectors};
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
 use crate::types::State;
@@ -78,15 +78,17 @@ pub(crate) struct Out<'a> {
     changes: Option<Object>,
     /// Changes below are part of one that is noted already, or are not to be noted.
     quiet: u32,
+    /// How many drafts are being built within each other.
+    depth: u32,
     /// New records, with the function that checks each.
-    pub(crate) unchecked: Vec<(Object, Object)>,
+    pub(crate) unchecked: Unchecked,
 }
 
 impl<'a> Out<'a> {
     pub(crate) fn new(types: &'a State, wants_changes: bool) -> Result<Self, Raised> {
         // SAFETY: the thread is attached.
         let changes = if wants_changes { Some(unsafe { Object::own(ffi::PyList_New(0)) }?) } else { None };
-        Ok(Self { types, steps: Vec::new(), changes, quiet: 0, unchecked: Vec::new() })
+        Ok(Self { types, steps: Vec::new(), changes, quiet: 0, depth: 0, unchecked: Vec::new() })
     }
 
     /// The list of changes: tuples of a number, a path and a value.
@@ -151,6 +153,11 @@ pub(crate) unsafe fn build(out: &mut Out<'_>, own: Pointer, now: Pointer) -> Res
         if ffi::Py_EnterRecursiveCall(c" while a transaction commits".as_ptr()) != 0 {
             return Err(Stop::Raised);
         }
+        if out.depth == freeze::DEEPEST {
+            ffi::Py_LeaveRecursiveCall();
+            return Err(freeze::too_deep().into());
+        }
+        out.depth += 1;
         let kind = ffi::Py_TYPE(own).cast();
         let head = super::head(out.types, own);
         let is_transient = head.rule().zone == Zone::Transient;
@@ -165,6 +172,7 @@ pub(crate) unsafe fn build(out: &mut Out<'_>, own: Pointer, now: Pointer) -> Res
             of_counter(out, content::<counter::Draft>(own), now)
         };
         out.quiet -= u32::from(is_transient);
+        out.depth -= 1;
         ffi::Py_LeaveRecursiveCall();
         built
     }
@@ -543,8 +551,21 @@ unsafe fn of_counter(
 /// # Safety
 ///
 /// A live draft.
-pub(super) unsafe fn current(types: &State, own: Pointer) -> Result<Object, Raised> {
+pub(crate) unsafe fn current(types: &State, own: Pointer) -> Result<Object, Raised> {
     // SAFETY: the caller's.
+    unsafe {
+        read_whole(types, own)?;
+        value(types, own).map(|(value, _)| value)
+    }
+}
+
+/// Marks all of a draft as read, if the contract lets it.
+///
+/// # Safety
+///
+/// As [`current`].
+unsafe fn read_whole(types: &State, own: Pointer) -> Result<(), Raised> {
+    // SAFETY: the caller's; the type tells the content.
     unsafe {
         let head = super::head(types, own);
         head.open()?;
@@ -561,23 +582,48 @@ pub(super) unsafe fn current(types: &State, own: Pointer) -> Result<Object, Rais
         } else {
             content::<counter::Draft>(own).is_read.set(true);
         }
-        value(types, own)
+        Ok(())
     }
 }
+
+/// The same, for a value that is stored elsewhere: its new records are checked now, because the commit checks only
+/// those that the drafts have by then.
+///
+/// # Errors
+///
+/// What a check raises.
+///
+/// # Safety
+///
+/// As [`current`].
+pub(super) unsafe fn checked(types: &State, own: Pointer) -> Result<Object, Raised> {
+    // SAFETY: the caller's; the value and the records are held while the checks run.
+    unsafe {
+        read_whole(types, own)?;
+        let (value, unchecked) = value(types, own)?;
+        for (made, check) in unchecked {
+            drop(check.call(&[made.as_ptr()])?);
+        }
+        Ok(value)
+    }
+}
+
+/// New records, with the function that checks each.
+type Unchecked = Vec<(Object, Object)>;
 
 /// The value that a draft's place has now, without any record of it.
 ///
 /// # Safety
 ///
 /// A live draft of an open transaction.
-unsafe fn value(types: &State, own: Pointer) -> Result<Object, Raised> {
+unsafe fn value(types: &State, own: Pointer) -> Result<(Object, Unchecked), Raised> {
     // SAFETY: the caller's.
     unsafe {
         let head = super::head(types, own);
         let base = head.base.share().ok_or(Raised)?;
         let mut out = Out::new(types, false)?;
         match build(&mut out, own, base.as_ptr()) {
-            Ok(built) => Ok(built.unwrap_or(base)),
+            Ok(built) => Ok((built.unwrap_or(base), out.unchecked)),
             Err(Stop::Raised) => Err(Raised),
             Err(Stop::Conflict(_)) => {
                 Err(errors::raise_text(Code::StateError, "a draft does not fit to its own base"))
@@ -601,7 +647,7 @@ pub(super) unsafe fn shown(own: Pointer) -> Pointer {
             return ffi::PyUnicode_FromString(c"<draft of a transaction that has ended>".as_ptr());
         }
         match value(types, own) {
-            Ok(value) => ffi::PyUnicode_FromFormat(c"<draft of %R>".as_ptr(), value.as_ptr()),
+            Ok((value, _)) => ffi::PyUnicode_FromFormat(c"<draft of %R>".as_ptr(), value.as_ptr()),
             Err(Raised) => ptr::null_mut(),
         }
     }

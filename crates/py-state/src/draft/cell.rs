@@ -5,6 +5,7 @@ use std::cell::Cell as Plain;
 use ropewalk_capi::heap::Field;
 use ropewalk_capi::object::Object;
 
+use crate::nest;
 use crate::node::Pointer;
 
 /// The value that the place had was read.
@@ -34,6 +35,19 @@ pub(crate) struct Cell {
 impl Clone for Cell {
     fn clone(&self) -> Self {
         Self { value: self.value.clone(), state: self.state.clone() }
+    }
+}
+
+impl Drop for Cell {
+    /// Drafts are within each other as deep as the program goes down, and dropping them in nested calls would overflow
+    /// the stack.
+    fn drop(&mut self) {
+        if self.has(CHILD)
+            && let Some(draft) = self.value.take().and_then(|field| field.take())
+        {
+            // SAFETY: an own reference; cells are dropped by threads that are attached.
+            unsafe { nest::drop(draft.into_ptr()) };
+        }
     }
 }
 
@@ -80,13 +94,13 @@ impl Cell {
 
     /// Goes back to an earlier state, but for what was read since. The caller drops what was there.
     #[must_use = "dropping it may run code of the program"]
-    pub(super) fn go_back(&mut self, earlier: Cell) -> Option<Field> {
+    pub(super) fn go_back(&mut self, mut earlier: Cell) -> Option<Field> {
         if (self.state() | earlier.state()) & (WRITTEN | DELETED) == 0 {
             // A draft that was made since has gone back by itself, and knows what was read below.
             return None;
         }
         self.state.set(earlier.state() | self.state() & READS);
-        std::mem::replace(&mut self.value, earlier.value)
+        std::mem::replace(&mut self.value, earlier.value.take())
     }
 
     /// Shows the value to the garbage collector.

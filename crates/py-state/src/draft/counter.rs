@@ -176,47 +176,6 @@ pub(crate) unsafe extern "C" fn number(own: Pointer) -> Pointer {
     }
 }
 
-/// `counter + number` and `number + counter`: a number; it counts as read.
-#[entry]
-pub(crate) unsafe extern "C" fn plus(left: Pointer, right: Pointer) -> Pointer {
-    // SAFETY: the interpreter's arguments, of which one is a draft of ours.
-    unsafe { computed(left, right, ffi::PyNumber_Add) }
-}
-
-/// `counter - number` and `number - counter`: a number; it counts as read.
-#[entry]
-pub(crate) unsafe extern "C" fn minus(left: Pointer, right: Pointer) -> Pointer {
-    // SAFETY: the interpreter's arguments, of which one is a draft of ours.
-    unsafe { computed(left, right, ffi::PyNumber_Subtract) }
-}
-
-/// # Safety
-///
-/// Live objects, of which one is a draft of ours.
-unsafe fn computed(
-    left: Pointer,
-    right: Pointer,
-    operation: unsafe extern "C" fn(Pointer, Pointer) -> Pointer,
-) -> Pointer {
-    // SAFETY: the caller's; the type of a draft is recognised by its deallocator.
-    unsafe {
-        let number = |object: Pointer| {
-            let is_ours = (*ffi::Py_TYPE(object)).tp_dealloc
-                == Some(heap::dealloc::<Draft> as unsafe extern "C" fn(Pointer));
-            if is_ours { read(object) } else { Object::share(object) }
-        };
-        let made = (|| Object::own(operation(number(left)?.as_ptr(), number(right)?.as_ptr())))();
-        made.map_or(ptr::null_mut(), Object::into_ptr)
-    }
-}
-
-/// `bool(counter)`: whether it is not 0; it counts as read.
-#[entry]
-pub(crate) unsafe extern "C" fn is_true(own: Pointer) -> c_int {
-    // SAFETY: a draft of ours.
-    unsafe { read(own).map_or(-1, |number| ffi::PyObject_IsTrue(number.as_ptr())) }
-}
-
 /// Comparisons, with numbers and with counters.
 #[entry]
 pub(crate) unsafe extern "C" fn compare(own: Pointer, other: Pointer, operator: c_int) -> Pointer {

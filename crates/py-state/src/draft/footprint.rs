@@ -81,7 +81,14 @@ unsafe fn at(
     note(cell.has(WRITTEN | DELETED), "write", steps, list)?;
     if cell.has(CHILD) {
         // SAFETY: the caller's; a child is a draft.
-        unsafe { walk(types, cell.get(), steps, list)? };
+        unsafe {
+            if ffi::Py_EnterRecursiveCall(c" while a footprint is listed".as_ptr()) != 0 {
+                return Err(Raised);
+            }
+            let walked = walk(types, cell.get(), steps, list);
+            ffi::Py_LeaveRecursiveCall();
+            walked?;
+        }
     }
     steps.pop();
     Ok(())

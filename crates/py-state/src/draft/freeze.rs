@@ -21,7 +21,14 @@ use crate::types::State;
 use crate::{map, vector};
 
 /// Nested deeper than this, values are refused: what walks them uses the stack.
-const DEEPEST: u32 = 500;
+pub(super) const DEEPEST: u32 = 500;
+
+/// The error for values that are nested too deep.
+#[cold]
+pub(super) fn too_deep() -> Raised {
+    let said = format!("a value is nested more than {DEEPEST} levels deep; store a flatter one");
+    errors::raise_text(Code::StateError, &said)
+}
 
 /// The value to store for a value.
 ///
@@ -70,12 +77,11 @@ unsafe fn frozen(types: &State, value: Pointer, depth: u32) -> Result<Object, Ra
             return Object::share(value);
         }
         if depth > DEEPEST {
-            let said = format!("a value is nested more than {DEEPEST} levels deep; store a flatter one");
-            return Err(errors::raise_text(Code::StateError, &said));
+            return Err(too_deep());
         }
         let below = depth + 1;
         if types.is_draft(value) {
-            return build::current(types, value);
+            return build::checked(types, value);
         }
         if class == &raw mut ffi::PyTuple_Type {
             return tuple(types, value, below);

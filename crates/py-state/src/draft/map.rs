@@ -126,25 +126,32 @@ impl Draft {
     unsafe fn touch(&self, key: Pointer, hash: isize) -> Result<usize, Raised> {
         // SAFETY: as there.
         unsafe {
-            if let Some(index) = self.find(key, hash)? {
-                return Ok(index);
-            }
-            let base = map::get(self.head.base.get(), key)?.unwrap_or(ptr::null_mut());
             let key = Object::share(key)?;
+            let base = loop {
+                let count = self.entries().list.len();
+                if let Some(index) = self.find(key.as_ptr(), hash)? {
+                    return Ok(index);
+                }
+                let base = map::get(self.head.base.get(), key.as_ptr())?.unwrap_or(ptr::null_mut());
+                if count >= FEW && self.entries().table.is_none() {
+                    self.make_table()?;
+                }
+                // A comparison may have come back here and touched keys, this one perhaps.
+                if self.entries().list.len() == count {
+                    break base;
+                }
+            };
             let index = self.entries().list.len();
-            if index == FEW {
-                self.make_table()?;
-            }
+            let entry = Entry { key: Field::new(key.clone()), hash, base, cell: Cell::default() };
+            // It has its place before the table says so, because a comparison may come back here.
+            self.entries().list.push(entry);
             if let Some(table) = self.entries().table.as_ref().and_then(Field::share) {
                 let place = Object::own(ffi::PyLong_FromSize_t(index))?;
                 if ffi::PyDict_SetItem(table.as_ptr(), key.as_ptr(), place.as_ptr()) < 0 {
                     return Err(Raised);
                 }
             }
-            let entries = self.entries();
-            entries.list.push(Entry { key: Field::new(key), hash, base, cell: Cell::default() });
-            // A comparison above may have come back here and touched other keys.
-            Ok(entries.list.len() - 1)
+            Ok(index)
         }
     }
 
@@ -231,8 +238,7 @@ unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
                 }
                 return Ok(child);
             }
-            let may = matches!(below, Below::Rule(rule, _) if rule.reads) || draft.head.rule().reads;
-            if !may {
+            if !matches!(below, Below::Rule(..)) && !draft.head.rule().reads {
                 return Err(scope::violated(types, &draft.head, own, key, "read"));
             }
             if let Some(entry) = draft.entries().list.get(index) {
@@ -250,7 +256,7 @@ unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
                 }
                 Ok(Some(value))
             }
-            Some(child) if entry.cell.has(CHILD) => Ok(Some(child)),
+            Some(_) if entry.cell.has(CHILD) => Object::share(entry.cell.get()).map(Some),
             Some(child) => {
                 entry.cell.set_child(child.clone());
                 Ok(Some(child))

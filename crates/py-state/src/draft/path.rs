@@ -60,14 +60,21 @@ unsafe fn find(
     if ptr::eq(own, wanted) {
         return Ok(true);
     }
-    // SAFETY: the caller's; the children are listed before anything else runs.
+    // SAFETY: the caller's; the children are listed before anything else runs. Not in nested calls: drafts are within
+    // each other as deep as the program goes down.
     unsafe {
-        for (step, child) in children(types, own)? {
+        let mut levels = vec![children(types, own)?.into_iter()];
+        while let Some(level) = levels.last_mut() {
+            let Some((step, child)) = level.next() else {
+                levels.pop();
+                steps.pop();
+                continue;
+            };
             steps.push(step);
-            if find(types, child.as_ptr(), wanted, steps)? {
+            if ptr::eq(child.as_ptr(), wanted) {
                 return Ok(true);
             }
-            steps.pop();
+            levels.push(children(types, child.as_ptr())?.into_iter());
         }
     }
     Ok(false)
