@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence  # noqa: TC003
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import time
+from typing import Any
 
 from harness.clock import median, per_statement
 from harness.measure import Size
 from harness.states import NEEDS, OURS, names
-from harness.table import Contest, Line, Row, at_most, times_the_peer
+from harness.table import Contest, Goal, Line, Row, Side, at_most, times_the_peer
 
 
 def begin(peer: str, items: int, calls: int, undone: int, versions: int) -> dict[str, float]:
@@ -41,14 +42,14 @@ def begin(peer: str, items: int, calls: int, undone: int, versions: int) -> dict
     }
 
 
-SIZES = {"calls": Size(50_000, 100), "undone": Size(40, 3), "versions": Size(1000, 5)}
+SIZES: dict[str, Any] = {"calls": Size(50_000, 100), "undone": Size(40, 3), "versions": Size(1000, 5)}
 FEW = Contest(begin, "50 items", {OURS: NEEDS}, items=50, **SIZES)
 MANY = Contest(begin, "50,000 items", {OURS: NEEDS}, items=Size(50_000, 50), **SIZES)
 
 
 def _lines(what: str, metric: str, goal: float | None) -> tuple[Line, ...]:
     own = None if goal is None else at_most(goal)
-    same = {FEW.by(OURS): times_the_peer(1.1)}
+    same: dict[Side, Goal | None] = {FEW.by(OURS): times_the_peer(1.1)}
     return (
         Line(f"{what}, 50 items", "ns", FEW, metric, own),
         Line(f"{what}, 50,000 items", "ns", MANY, metric, own, same),

@@ -9,7 +9,7 @@ from harness.commits import ARUN, LMDB, LMDB_ONE, LOG, PLAYERS, SLOW, SQLITE, SQ
 from harness.logs import folder
 from harness.measure import Size
 from harness.states import ITEMS, OURS, shuffled
-from harness.table import Contest, Line, Row, times_better, times_the_peer
+from harness.table import Contest, Goal, Line, Row, Side, times_better, times_the_peer
 
 
 def commit(peer: str, calls: int, group: int) -> dict[str, float]:
@@ -17,7 +17,7 @@ def commit(peer: str, calls: int, group: int) -> dict[str, float]:
     where = folder()
     call, end = committer(peer, where)
     if peer in SLOW and group > 1:
-        calls = max(3, calls // 10)
+        calls = max(3, calls // 20)
     names = shuffled(ITEMS)
     groups = [names[at : at + group] for at in range(0, ITEMS - group + 1, group)]
     times = []
@@ -36,7 +36,7 @@ def commit(peer: str, calls: int, group: int) -> dict[str, float]:
 SINGLE = {peer: PLAYERS[peer] for peer in (OURS, LOG, SQLITE, LMDB)}
 ONE = Contest(commit, "one", SINGLE, calls=Size(200, 5), group=1)
 GROUP = Contest(commit, "64", PLAYERS, calls=Size(150, 5), group=64)
-PEERS = {
+PEERS: dict[Side, Goal | None] = {
     LOG: times_the_peer(1.3),
     SQLITE: times_better(10),
     SQLITE_ONE: None,

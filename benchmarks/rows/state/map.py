@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 from harness.clock import seconds_of
 from harness.measure import Size
 from harness.states import DICT, IMMUTABLES, NEEDS, OURS, PYRSISTENT, RPDS, names, shuffled
-from harness.table import Contest, Line, Row, times_better, times_the_peer
+from harness.table import Contest, Goal, Line, Row, Side, times_better, times_the_peer
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
@@ -33,13 +33,20 @@ def kinds(peer: str) -> tuple[Made, Changed]:
         from rpds import HashTrieMap
 
         return HashTrieMap, lambda old, key, value: old.insert(key, value)
+    made: Made
     if peer == OURS:
-        from ropewalk.state import PMap as Made
+        from ropewalk.state import PMap
+
+        made = PMap
     elif peer == IMMUTABLES:
-        from immutables import Map as Made
+        from immutables import Map
+
+        made = Map
     else:
-        from pyrsistent import pmap as Made
-    return Made, lambda old, key, value: old.set(key, value)
+        from pyrsistent import pmap
+
+        made = pmap
+    return made, lambda old, key, value: old.set(key, value)
 
 
 def use(peer: str, items: int, sets: int) -> dict[str, float]:
@@ -76,13 +83,13 @@ def use(peer: str, items: int, sets: int) -> dict[str, float]:
 
 FEW = Contest(use, "5,000", PLAYERS, items=Size(5000, 50), sets=Size(2000, 5))
 MANY = Contest(use, "50,000", PLAYERS, items=Size(50_000, 50), sets=Size(2000, 5))
-READ = {
+READ: dict[Side, Goal | None] = {
     DICT: times_the_peer(1.6),
     RPDS: times_better(6),
     PYRSISTENT: times_better(20),
     IMMUTABLES: None,
 }
-SHOWN = dict.fromkeys(READ)
+SHOWN: dict[Side, Goal | None] = dict.fromkeys(READ)
 
 
 def _lines(size: str, contest: Contest) -> tuple[Line, ...]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from types import SimpleNamespace
+from typing import Any
 
 from harness.clock import per_statement
 from harness.measure import Size
@@ -12,6 +13,8 @@ from harness.table import Contest, Line, Row, times_better, times_the_peer
 
 def snapshot(peer: str, calls: int) -> dict[str, float]:
     """Nanoseconds of a read three deep: of a snapshot that is there, through a map, and with the snapshot itself."""
+    state: Any
+    holder: Any
     if peer == OURS:
         from harness.bank import bank
 
