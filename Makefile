@@ -4,7 +4,7 @@
 #   make test    builds, then passes all tests
 #
 # Others: build, test-rust, test-python, sanitize, generate, lint, mutants, bench, bench-signals, bench-results,
-# bench-loop, bench-journal, bench-messaging, bench-foundation, bench-compare, soak, doc, clean.
+# bench-loop, bench-journal, bench-state, bench-messaging, bench-foundation, bench-compare, soak, doc, clean.
 # `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
 SHELL := /bin/bash
@@ -39,7 +39,7 @@ DEMO_ARGS ?=
 COMMA := ,
 
 .PHONY: demo test build test-rust test-python sanitize bench bench-signals bench-results bench-loop bench-messaging
-.PHONY: bench-journal
+.PHONY: bench-journal bench-state
 .PHONY: bench-foundation bench-compare soak doc clean check-tools mutants
 .PHONY: format generate lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
@@ -166,6 +166,9 @@ bench-results: build $(VENV)/.bench
 
 bench-journal: build $(VENV)/.bench
 	@$(BIN)/python benchmarks journal $(BENCH_ARGS)
+
+bench-state: build $(VENV)/.bench
+	@$(BIN)/python benchmarks state $(BENCH_ARGS)
 
 bench-loop: build $(VENV)/.bench
 	@$(BIN)/python benchmarks loop $(BENCH_ARGS)

@@ -4,9 +4,9 @@
     python benchmarks pools [--quick] [--only ROW[,ROW]] [--rounds N] [--json FILE] [--markdown FILE]
     python benchmarks compare BEFORE AFTER [ROW...]
 
-The suites are pools, loop, signals, results, journal, messaging and foundation. The exit status is 0 when everything
-ran, goals met or missed; 1 when a contestant that is installed failed, or when a row of `compare` became slower;
-2 for a wrong command line. See README.md beside this file for what is measured and how.
+The suites are pools, loop, signals, results, journal, state, messaging and foundation. The exit status is 0 when
+everything ran, goals met or missed; 1 when a contestant that is installed failed, or when a row of `compare` became
+slower; 2 for a wrong command line. See README.md beside this file for what is measured and how.
 """
 
 from __future__ import annotations

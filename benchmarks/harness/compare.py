@@ -17,6 +17,7 @@ from __future__ import annotations
 import argparse
 import functools
 import json
+import os
 import statistics
 import subprocess
 import sys
@@ -25,7 +26,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from harness.measure import Options, play
+from harness.measure import BENCHMARKS, Options, play
 from harness.report import number
 from harness.suites import SUITES, is_called, rows_of
 
@@ -178,8 +179,15 @@ def _is_named(suite: str, row: Row, name: str) -> bool:
 @functools.cache
 def _lacks(python: str, needs: tuple[str, ...]) -> str:
     """The modules that an interpreter lacks."""
-    ask = "import importlib.util as u, sys; print(*(n for n in sys.argv[1:] if not u.find_spec(n)))"
-    said = subprocess.run([python, "-c", ask, *needs], capture_output=True, text=True, check=True)
+    ask = "import sys; from harness.measure import lacking; print(*lacking(sys.argv[1:]))"
+    path = os.pathsep.join(filter(None, (str(BENCHMARKS), os.environ.get("PYTHONPATH"))))
+    said = subprocess.run(
+        [python, "-c", ask, *needs],
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": path},
+    )
     return said.stdout.strip()
 
 

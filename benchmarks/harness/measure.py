@@ -9,6 +9,7 @@ is the median of its rounds, with the least and the greatest.
 from __future__ import annotations
 
 import contextlib
+import importlib
 import importlib.metadata
 import importlib.util
 import json
@@ -76,7 +77,7 @@ class Case:
     """``module:function``; called with ``arguments`` in a fresh interpreter, returns numbers by name."""
     arguments: dict[str, object] = field(default_factory=dict)
     needs: tuple[str, ...] = ()
-    """Modules without which the case is left out."""
+    """Modules without which the case is left out, or names in modules, as ``module:name``."""
     ours: bool = False
     """Whether the case measures Ropewalk and not a peer."""
     rounds: int | None = None
@@ -188,8 +189,22 @@ def play(case: Case, arguments: dict[str, object], python: str = sys.executable)
 
 def missing(case: Case) -> str | None:
     """Which of the modules that a case needs this interpreter lacks, if any, as the report words it."""
-    absent = [name for name in case.needs if importlib.util.find_spec(name) is None]
+    absent = lacking(case.needs)
     return f"{', '.join(absent)} not installed" if absent else None
+
+
+def lacking(needs: Sequence[str]) -> list[str]:
+    """Which of these this interpreter lacks: a module, or a name in one, as ``module:name``."""
+    absent = []
+    for need in needs:
+        module, _, name = need.partition(":")
+        try:
+            found = importlib.util.find_spec(module) is not None
+        except ModuleNotFoundError:  # The package around it is not there.
+            found = False
+        if not found or (name and not hasattr(importlib.import_module(module), name)):
+            absent.append(need)
+    return absent
 
 
 def interleave(
