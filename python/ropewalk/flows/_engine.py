@@ -14,7 +14,7 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
 from typing import Any, Literal
 
@@ -33,20 +33,15 @@ from ropewalk._retry import Retry
 from ropewalk.flows._execution import Carried, Unwound
 from ropewalk.flows._failures import packed_error, text_of, unrecordable
 from ropewalk.flows._flow import Flow, digest_of_code, known
-from ropewalk.flows._history import History, RunHistory, entries, files_of, first_step, history_of
+from ropewalk.flows._history import History, RunHistory, files_of, history_of
+from ropewalk.flows._keeper import Keeper
 from ropewalk.flows._outbox import Outbox
 from ropewalk.flows._packed import Packer, is_large
-from ropewalk.flows._records import FILE, TITLE, Entry, Kind, encoded, made, tried
-from ropewalk.flows._requests import Posted, Request, described, packed_value
+from ropewalk.flows._records import TITLE, Entry, Kind, encoded, made
 from ropewalk.flows._run import Run
 from ropewalk.journal import Journal
 
 _log = logging.getLogger("ropewalk.flows")
-
-#: Seconds between two looks at the requests of other processes.
-_LOOK = 0.1
-#: Seconds after which the begin of a step is on the disk that has not finished by then.
-_SOON = 1.0
 
 Phase = Literal["queued", "executing", "suspended", "resting", "ended"]
 
@@ -67,9 +62,9 @@ class Engine:
             raise
         self.packer = Packer(path + ".results")
         self._outbox = Outbox(self, deliveries)
-        self._posted = Posted(path)
-        self._lock = threading.RLock()
-        self._changed = threading.Condition(self._lock)
+        #: Guards the states of the runs, and everything below.
+        self.lock = threading.RLock()
+        self._changed = threading.Condition(self.lock)
         self.runs: dict[str, Run[Any]] = {}
         self._ready: deque[Run[Any]] = deque()
         self._threads: set[threading.Thread] = set()
@@ -82,12 +77,12 @@ class Engine:
         #: The ids of runs whose starts are being written; set when that is over.
         self._starting: dict[str, threading.Event] = {}
         #: Held while runs are forgotten.
-        self._forgetting = threading.Lock()
-        self._is_unsynced = False
-        self._next_sync = self._next_look = 0.0
+        self.forgetting = threading.Lock()
+        #: Whether records were written that no thread waits for.
+        self.is_unsynced = False
         self._executing: set[Carried] = set()
         self._closing: Literal["", "finish", "stop", "abort"] = ""
-        self._keeper = threading.Thread(target=self._keep, name="ropewalk-flows", daemon=True)
+        self._keeper = Keeper(self)
 
     def _recovered(self) -> History:
         if self.journal.last == 0:
@@ -97,11 +92,11 @@ class Engine:
 
     def open(self, *, resume: bool) -> None:
         """Lets the runs go on that have not ended."""
-        with self._lock:
+        with self.lock:
             for history in self.history.runs.values():
                 self.runs[history.id] = Run[Any](self, history)
             # First: a run may have been cancelled while no process had it.
-            self._serve()
+            self._keeper.serve()
             for run in list(self.runs.values()):
                 if resume and run._history.state == "running" and run._phase == "resting":
                     self._resume(run, known(run.flow))
@@ -129,7 +124,7 @@ class Engine:
     def record_soon(self, entry: Entry) -> None:
         """Writes a record with the next one of any thread, or a second later."""
         self.journal.append_nowait(encoded(entry))
-        self._is_unsynced = True
+        self.is_unsynced = True
         self._apply([entry])
 
     def _apply(self, made_entries: Sequence[Entry]) -> None:
@@ -138,7 +133,7 @@ class Engine:
             for entry in made_entries:
                 self.history.apply(entry)
             return
-        with self._lock:
+        with self.lock:
             for entry in made_entries:
                 self.history.apply(entry)
                 self.packer.recorded(files_of(entry))
@@ -153,18 +148,18 @@ class Engine:
 
     def event_after(self, name: str, position: int) -> tuple[int, bytes] | None:
         """Returns the first event of a name from a position on: its position, and its packed value."""
-        with self._lock:
+        with self.lock:
             events = self.history.events.get(name)
             return None if events is None else events.after(position)
 
     def await_event(self, name: str, carried: Carried) -> None:
         """Wakes an execution when an event of a name comes."""
-        with self._lock:
+        with self.lock:
             self._awaited.setdefault(name, set()).add(carried)
 
     def await_no_event(self, name: str, carried: Carried) -> None:
         """Wakes an execution no more."""
-        with self._lock:
+        with self.lock:
             waiting = self._awaited.get(name, set())
             waiting.discard(carried)
             if not waiting:
@@ -186,8 +181,8 @@ class Engine:
         code = digest_of_code(flow)
         while True:
             self.check_owner()
-            with self._lock:
-                self._check_open()
+            with self.lock:
+                self.check_open()
                 found = self.runs.get(id)
                 if found is not None:
                     return self._found(found, flow, arguments_key)
@@ -213,7 +208,7 @@ class Engine:
                 Kind.STARTED, number, id.encode(), flow.name.encode(), code, arguments_key, packed, b""
             )
             self.journal.append(encoded(entry))
-            with self._lock:
+            with self.lock:
                 self._apply([entry])
                 run = self.runs[id] = Run[Any](self, self.history.runs[id])
                 run._code_flow = flow
@@ -224,7 +219,7 @@ class Engine:
                     self._resume(unknown, flow)
             return run
         finally:
-            with self._lock:
+            with self.lock:
                 del self._starting[id]
             mine.set()
 
@@ -310,13 +305,13 @@ class Engine:
             while self._work_once():
                 pass
         finally:
-            with self._lock:
+            with self.lock:
                 self._threads.discard(me)
                 self._changed.notify_all()
 
     def _work_once(self) -> bool:
         """Executes the next run; returns whether there was one."""
-        with self._lock:
+        with self.lock:
             if not self._ready or self._closing in ("stop", "abort"):
                 # In the same step: what is queued from here on gets a thread of its own.
                 self._threads.discard(threading.current_thread())
@@ -374,7 +369,7 @@ class Engine:
                     error = unrecordable("flow", run.flow, unpicklable)
             if error is not None:
                 fields = (b"failed", packed_error(error), text_of(error).encode())
-            with self._lock:
+            with self.lock:
                 if run._history.state == "running":
                     self.record([made(Kind.ENDED, run._history.number, *fields)])
         except JournalError as failure:
@@ -401,7 +396,7 @@ class Engine:
     def _suspend(self, run: Run[Any], carried: Carried) -> None:
         waiting = carried.waiting
         assert waiting is not None
-        with self._lock:
+        with self.lock:
             is_cancelled = run._history.state == "cancelled"
             if not is_cancelled:
                 run._phase, run._carried, run._waiting = "suspended", None, waiting
@@ -424,7 +419,7 @@ class Engine:
 
     def _settle(self, run: Run[Any], phase: Phase, value: Any, error: BaseException | None) -> None:
         """Ends an execution, and gives those that wait for it the outcome."""
-        with self._lock:
+        with self.lock:
             self._wakes_no_more(run)
             run._phase, run._carried = phase, None
             # In the same step: a retry from here on makes room for an outcome of its own.
@@ -438,19 +433,38 @@ class Engine:
         """Records an event."""
         # Under the lock: events of a name are numbered, so memory has them in the order of the journal.
         self.check_owner()
-        with self._lock:
-            self._check_open()
+        with self.lock:
+            self.check_open()
             self.record([made(Kind.EVENT, 0, name.encode(), packed, request=request)])
+
+    def start_fork(
+        self,
+        id: str,
+        new: str | None,
+        flow: Flow[..., Any] | None,
+        records: Callable[[int, str], list[Entry]],
+    ) -> Run[Any]:
+        """Starts a fork of a run, by the records that a function returns for a number and an id."""
+        with self.lock:
+            self.check_open()
+            if new is None:
+                new = next(f"{id}-fork-{n}" for n in itertools.count(1) if f"{id}-fork-{n}" not in self.runs)
+            if new in self.runs or new in self._starting:
+                raise FlowExists(f"there is a run {new!r} already")
+            self.record(records(self.history.next_number, new))
+            run = self.runs[new] = Run[Any](self, self.history.runs[new])
+            self._resume(run, flow)
+        return run
 
     def cancel(self, run: Run[Any], request: int = 0) -> bool:
         """Cancels a run; returns whether it is cancelled."""
         self.check_owner()
-        with self._lock:
-            self._check_open()
+        with self.lock:
+            self.check_open()
             if run._history.state != "running":
                 state = run._history.state
                 why = "it is cancelled" if state == "cancelled" else f"it has {state}"
-                self._refuse_request(request, f"cancel {run.id}", why)
+                self.refuse_request(request, f"cancel {run.id}", why)
                 return run._history.state == "cancelled"
             self.record([made(Kind.ENDED, run._history.number, b"cancelled", b"", b"", request=request)])
             carried = run._carried
@@ -469,8 +483,8 @@ class Engine:
     def retry(self, run: Run[Any], request: int = 0) -> None:
         """Lets a run go on that has failed, was cancelled or has stopped."""
         self.check_owner()
-        with self._lock:
-            self._check_open()
+        with self.lock:
+            self.check_open()
             if run._phase in ("queued", "executing", "suspended"):
                 raise FlowError(f"the run {run.id!r} is running; it can be tried again once it has failed")
             if run._history.state == "succeeded":
@@ -487,211 +501,38 @@ class Engine:
             run._renew(anew=True)
             self._queue(run)
 
-    def fork(self, id: str, step: str, new: str | None, request: int = 0) -> Run[Any]:
-        """Starts a new run that takes the steps over which an old one had begun before a step."""
-        self._check_open()
-        old = history_of(self.path).runs.get(id)
-        if old is None:
-            raise FlowUnknown(f"{self.path} has no run {id!r}")
-        first = first_step(old, step)
-        if first is None:
-            names = ", ".join(dict.fromkeys(found.name for found in old.steps.values())) or "none"
-            raise FlowUnknown(f"the run {id!r} has no step {step!r}; its steps are: {names}")
-        taken = itertools.takewhile(lambda one: one is not first, old.steps.values())
-        flow = known(old.flow)
-        with self._lock:
-            if new is None:
-                new = next(f"{id}-fork-{n}" for n in itertools.count(1) if f"{id}-fork-{n}" not in self.runs)
-            if new in self.runs or new in self._starting:
-                raise FlowExists(f"there is a run {new!r} already")
-            number = self.history.next_number
-            copies = [
-                # Their effects are the old run's.
-                made(
-                    Kind.FINISHED,
-                    number,
-                    one.name.encode(),
-                    one.form.encode(),
-                    one.outcome,
-                    one.position.to_bytes(8, "little") if one.form == "event" and one.outcome else b"",
-                    tried(one.attempts, one.began),
-                    key=one.key,
-                    at=one.ended,
-                )
-                for one in taken
-                if one.state == "finished"
-            ]
-            code = old.code if flow is None else digest_of_code(flow)
-            fields = (new.encode(), old.flow.encode(), code, old.arguments_key, old.arguments, id.encode())
-            # The start is the last record: after a crash the fork is whole, or there is none.
-            self.record([*copies, made(Kind.STARTED, number, *fields, request=request)])
-            run = self.runs[new] = Run[Any](self, self.history.runs[new])
-            self._resume(run, flow)
-        return run
-
-    def forget(self, chosen: list[str], events_before: float | None) -> None:
-        """Removes runs that have ended from the journal, the files of their results, and events from before a time."""
-        with self._forgetting:
-            self._forget(set(chosen), events_before)
-
-    def _forget(self, gone: set[str], events_before: float | None) -> None:
-        kept: list[bytes] = [TITLE]
-        self.check_owner()
-        with self._lock:
-            self._check_open()
-            numbers = {self.runs[name]._history.number for name in gone}
-            served = dict(self.history.served)
-            forgotten = {name: events.first for name, events in self.history.events.items()}
-            # What others append from here on stays behind the compacted records, and is not to be among them too.
-            upto = self.journal.last
-        #: Names of which a later event is kept: what comes behind that is kept too, whatever its time.
-        later: set[str] = set()
-        counts: dict[str, int] = {}
-        with self.packer.fresh() as files:
-            # Also what nobody has waited for yet: the file has it then.
-            self.journal.sync()
-            for entry in entries(self.path, upto):
-                if entry.run in numbers or entry.kind in (Kind.SERVED, Kind.REFUSED, Kind.FORGOTTEN):
-                    continue
-                if entry.kind is Kind.EVENT:
-                    name = entry.text(0)
-                    if events_before is not None and entry.time < events_before and name not in later:
-                        forgotten[name] += 1
-                        counts[name] = counts.get(name, 0) + 1
-                        continue
-                    later.add(name)
-                kept.append(encoded(entry))
-                files.update(files_of(entry))
-            with self._lock:
-                # Of names whose events are all forgotten only runs that go on have to know how many there were.
-                received = {
-                    step.name
-                    for run in self.history.runs.values()
-                    if run.number not in numbers
-                    for step in run.steps.values()
-                    if step.form == "event"
-                }
-                forgotten = {
-                    name: first
-                    for name, first in forgotten.items()
-                    if first and (name in later or name in received)
-                }
-                before = [made(Kind.SERVED, request=file * FILE + number) for file, number in served.items()]
-                before += [
-                    made(Kind.FORGOTTEN, 0, name.encode(), str(first).encode())
-                    for name, first in forgotten.items()
-                ]
-                kept[1:1] = map(encoded, before)
-                for name in gone:
-                    if self.runs[name]._history.state == "running":
-                        raise FlowError(f"the run {name!r} goes on again")
-                self.journal.compact(kept, upto)
-                for name in gone:
-                    del self.runs[name]
-                self.history.forget(gone)
-                for name, events in tuple(self.history.events.items()):
-                    del events.values[: counts.get(name, 0)]
-                    events.first += counts.get(name, 0)
-                    if not events.values and name not in forgotten:
-                        del self.history.events[name]
-            for entry in entries(self.path):
-                files.update(files_of(entry))
-            self.packer.remove_all_but(files)
-
-    def _refuse_request(self, request: int, what: str, why: str) -> None:
+    def refuse_request(self, request: int, what: str, why: str) -> None:
+        """Records that a request was refused, if there is one."""
         if request:
             self.record([made(Kind.REFUSED, 0, what.encode(), why.encode(), request=request)])
 
-    # --- the keeper -------------------------------------------------------------------------------------------------
+    # --- what the keeper asks ---------------------------------------------------------------------------------------
 
-    def _keep(self) -> None:
-        """Wakes what is due, serves requests, and syncs what nobody waits for."""
-        while True:
-            try:
-                with self._lock:
-                    if self._closing:
-                        return
-                    self._wake_due()
-                self._serve()
-                self._sync_begun()
-            except Exception:  # A defect of ours shall not end what serves all runs.
-                _log.exception("the flows of %s go on", self.path)
-            with self._lock:
-                if self._must_end():
-                    return
-                due = self._timers[0][0] - time.time() if self._timers else _LOOK
-                self._changed.wait(max(0.0, min(due, _LOOK)))
-
-    def _wake_due(self) -> None:
-        now = time.time()
-        while self._timers and self._timers[0][0] <= now:
-            run = heapq.heappop(self._timers)[2]
-            if run._phase == "suspended" and run._waiting is not None and run._waiting.is_over():
-                self._queue(run)
-
-    def _sync_begun(self) -> None:
-        """Records the begins of steps that have lasted a while, so that they are seen, and known after a crash."""
-        before = time.time() - _SOON
-        try:
-            for carried in tuple(self._executing):
-                for key, one in tuple(carried.begun.items()):
-                    if one.began <= before and carried.begun.pop(key, None) is not None:
-                        self.record_soon(one.begin_in(carried.history))
-            if self._is_unsynced and time.monotonic() >= self._next_sync:
-                self._next_sync = time.monotonic() + _SOON
-                self._is_unsynced = False
-                self.journal.sync()
-        except JournalError as error:
-            if not self._must_end():
-                _log.warning("%s cannot be written: %s", self.path, error)
-
-    def _must_end(self) -> bool:
+    @property
+    def is_closing(self) -> bool:
+        """Whether the flows are being closed, or were."""
         return self._closing != ""
 
-    def _serve(self) -> None:
-        """Serves the requests of other processes."""
-        if time.monotonic() < self._next_look:
-            return
-        self._next_look = time.monotonic() + _LOOK
-        try:
-            news = self._posted.news(self.history.served)
-            for number, request in news:
-                if self._closing:
-                    return  # The next process serves them.
-                try:
-                    self._serve_one(number, request)
-                except (JournalError, FlowsClosed):
-                    raise
-                except Exception as error:
-                    _log.warning("request %d for %s was refused: %s", number, self.path, error)
-                    self._refuse_request(number, described(request), str(error) or type(error).__name__)
-            if news:
-                self._posted.tidy(self.history.served)
-        except FlowsClosed:
-            pass
-        except JournalError as error:
-            _log.warning("the requests for %s cannot be served now: %s", self.path, error)
+    def executing(self) -> tuple[Carried, ...]:
+        """Returns the executions that have a thread."""
+        return tuple(self._executing)
 
-    def _serve_one(self, number: int, request: Request | str) -> None:
-        if isinstance(request, str):
-            raise ValueError("it is no request of this version")
-        match request.get("do"):
-            case "event" if request.get("name") and request.get("value"):
-                self.send(request.get("name", ""), packed_value(request), number)
-            case "cancel":
-                self.cancel(self._run_of(request), number)
-            case "retry":
-                self.retry(self._run_of(request), number)
-            case "fork":
-                self.fork(request.get("id", ""), request.get("step", ""), request.get("new"), number)
-            case _:
-                raise ValueError("it is no request of this version")
+    def wake_due(self) -> None:
+        """Lets the runs go on whose time has come."""
+        with self.lock:
+            now = time.time()
+            while self._timers and self._timers[0][0] <= now:
+                run = heapq.heappop(self._timers)[2]
+                if run._phase == "suspended" and run._waiting is not None and run._waiting.is_over():
+                    self._queue(run)
 
-    def _run_of(self, request: Request) -> Run[Any]:
-        run = self.runs.get(request.get("id", ""))
-        if run is None:
-            raise FlowUnknown(f"there is no run {request.get('id')!r}")
-        return run
+    def rest(self, seconds: float) -> bool:
+        """Waits until a run's time has come, so many seconds at most; returns whether the flows are open."""
+        with self.lock:
+            due = self._timers[0][0] - time.time() if self._timers else seconds
+            if not self._closing:
+                self._changed.wait(max(0.0, min(due, seconds)))
+            return not self._closing
 
     # --- the end ----------------------------------------------------------------------------------------------------
 
@@ -703,7 +544,7 @@ class Engine:
         """Waits until every run has ended, or sleeps, or waits for an event, and its effects are delivered."""
         self.check_owner()
         end = None if timeout is None else time.monotonic() + timeout
-        with self._lock:
+        with self.lock:
             if not self._changed.wait_for(self._is_idle, timeout):
                 return False
         return self._outbox.wait(None if end is None else max(0.0, end - time.monotonic()))
@@ -714,14 +555,14 @@ class Engine:
             return
         if how == "finish" and not self.journal.closed:
             self.wait(None)
-        with self._lock:
+        with self.lock:
             self._closing = how
             carried = [run._carried for run in self.runs.values() if run._carried is not None]
             self._changed.notify_all()
         for one in carried:
             one.stop("closed", running=how == "abort")
         if how != "abort":
-            with self._lock:
+            with self.lock:
                 self._changed.wait_for(lambda: self._threads <= {threading.current_thread()})
         self._outbox.close(wait=how != "abort")
         if how != "abort" and self._keeper.is_alive() and threading.current_thread() is not self._keeper:
@@ -740,7 +581,12 @@ class Engine:
         if os.getpid() != self._owner:
             raise FlowsClosed("these flows belong to the process that this one was forked from")
 
-    def _check_open(self) -> None:
+    def check_open(self) -> None:
+        """Refuses what comes after the end.
+
+        Raises:
+            FlowsClosed: the flows were closed, or belong to another process.
+        """
         self.check_owner()
         if self.journal.closed or self._closing:
             raise FlowsClosed("the flows were closed")

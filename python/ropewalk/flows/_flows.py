@@ -22,6 +22,8 @@ from ropewalk._keys import key_of
 from ropewalk._retry import Retry
 from ropewalk.flows._engine import Engine
 from ropewalk.flows._flow import Flow
+from ropewalk.flows._forgetting import forget
+from ropewalk.flows._forking import fork
 from ropewalk.flows._history import entries
 from ropewalk.flows._packed import pickled
 from ropewalk.flows._requests import event, post
@@ -182,7 +184,7 @@ class Flows:
             FlowExists: there is a run of the new id.
         """
         _refuse_in_flow("Flows.fork", "it in the program")
-        return self._engine.fork(id, from_step, None if new_id is None else _checked_id(new_id))
+        return fork(self._engine, id, from_step, None if new_id is None else _checked_id(new_id))
 
     def forget(self, *ids: str, older_than: float | timedelta | None = None) -> list[str]:
         """Removes runs that have ended from the journal, with the files of their results; returns their ids.
@@ -213,7 +215,7 @@ class Flows:
                     chosen.append(run.id)
         chosen = list(dict.fromkeys(chosen))
         if chosen or before is not None:
-            self._engine.forget(chosen, before)
+            forget(self._engine, chosen, before)
         return chosen
 
     def wait(self, timeout: float | None = None) -> bool:

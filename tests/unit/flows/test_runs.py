@@ -288,7 +288,7 @@ def test_one_process_has_the_journal(path: Path, double: Noted) -> None:
         taken, released = threading.Event(), threading.Event()
 
         def take() -> None:
-            with flows._engine._lock:
+            with flows._engine.lock:
                 taken.set()
                 released.wait(30)
 

@@ -406,7 +406,7 @@ def attempt_of(number: int) -> int:
 
 def test_a_map_of_more_inputs_than_fly_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ropewalk.flows._execution._FLYING", 4)
-    monkeypatch.setattr("ropewalk.flows._execution._BATCH", 3)
+    monkeypatch.setattr("ropewalk.flows._execution.BATCH", 3)
 
     @flow
     def mapped() -> list[int]:
