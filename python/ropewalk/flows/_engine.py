@@ -31,7 +31,7 @@ from ropewalk._errors import (
 )
 from ropewalk._retry import Retry
 from ropewalk.flows._execution import Carried, Unwound
-from ropewalk.flows._failures import packed_error, text_of, unrecordable
+from ropewalk.flows._failures import packed_error, text_of, unrecordable, without_secrets
 from ropewalk.flows._flow import Flow, digest_of_code, known
 from ropewalk.flows._history import History, RunHistory, files_of, history_of
 from ropewalk.flows._keeper import Keeper
@@ -378,7 +378,7 @@ class Engine:
         if run._history.state == "cancelled":
             self._cancelled(run)
         else:
-            self._settle(run, "ended", value, error)
+            self._settle(run, "ended", value, None if error is None else without_secrets(error))
 
     def _unwind(self, run: Run[Any], carried: Carried, unwound: Unwound) -> None:
         match unwound.why:
