@@ -7,10 +7,11 @@ import queue
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future
+from functools import lru_cache
 from typing import Any
 
 from ropewalk._keys import key_of
-from ropewalk._step import StepCall
+from ropewalk._step import StepCall, call, raise_of_step
 from ropewalk.flows._history import Form, RunHistory
 from ropewalk.flows._records import Entry, Kind, made
 
@@ -75,10 +76,25 @@ class Call:
             return self.value
         error, self.error = self.error, None
         try:
-            raise error
+            raise_of_step(error)
         finally:
-            # The traceback refers to this frame: what refers to the error would make a cycle of it.
+            # Its traceback refers to this frame.
             del error
+
+
+def named_call(function: Callable[..., Any]) -> Callable[..., Any]:
+    """Returns what runs a step of a function, under the function's name: errors and records of pools show that."""
+    name: str = getattr(function, "__qualname__", "") or type(function).__qualname__
+    module: Any = getattr(function, "__module__", None)
+    return _renamed(module if isinstance(module, str) else type(function).__module__, name)
+
+
+@lru_cache(maxsize=1024)
+def _renamed(module: str, name: str) -> Callable[..., Any]:
+    # Only pools of Ropewalk's need it, and they have loaded it.
+    from ropewalk.pool.wire._functions import Renamed
+
+    return Renamed(call, module, name)
 
 
 def next_call(later: list[tuple[float, int, Call]], waiting: Iterator[Call]) -> Call | None:

@@ -30,6 +30,7 @@ from ropewalk._errors import (
     of_thread,
 )
 from ropewalk._retry import Retry
+from ropewalk._step import hide_frames
 from ropewalk.flows._execution import Carried, Unwound
 from ropewalk.flows._failures import packed_error, text_of, unrecordable, without_secrets
 from ropewalk.flows._flow import Flow, digest_of_code, known
@@ -342,6 +343,7 @@ class Engine:
             # A suspended run may wait for long: the values of its function are not kept meanwhile.
             self._unwind(run, carried, unwound.with_traceback(None))
         except BaseException as error:
+            hide_frames(error)
             self._end(run, None, error)
         else:
             unasked = carried.unasked()

@@ -17,8 +17,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 from ropewalk._errors import JournalClosed, JournalError, PoolClosed, WorkerCrashed
 from ropewalk._keys import key_of, key_of_function, main_name
 from ropewalk._retry import Retry, Tries
-from ropewalk._step import Effect, call
-from ropewalk.flows._calls import BATCH, Call, arrived, next_call
+from ropewalk._step import Effect, call, hide_frames, raise_of_step
+from ropewalk.flows._calls import BATCH, Call, arrived, named_call, next_call
 from ropewalk.flows._failures import as_recorded, packed_error, text_of, unpacked_error, unrecordable
 from ropewalk.flows._flow import Flow
 from ropewalk.flows._history import Form, RunHistory, Step
@@ -263,6 +263,8 @@ class Carried(Execution):
                     text_of(error),
                 )
                 return False
+            # Of a worker process nothing but ours is left; the cause has its text.
+            hide_frames(error, wholly=True)
             one.error = error
         else:
             try:
@@ -293,7 +295,8 @@ class Carried(Execution):
     def _submit(self, one: Call, executor: Executor) -> Future[tuple[Any, list[Effect]]]:
         one.attempts += 1
         try:
-            future = executor.submit(call, one.described(self.history), one.function, one.args, one.kwargs)
+            made_by = named_call(one.function) if hasattr(executor, "options") else call
+            future = executor.submit(made_by, one.described(self.history), one.function, one.args, one.kwargs)
         except RuntimeError as error:
             if any(base.__module__ in _STANDARD for base in type(executor).__mro__):
                 # The executors of the standard library have no other error for a pool that was shut down.
@@ -462,7 +465,7 @@ class Carried(Execution):
             error.add_note(
                 f"The step {step.name} has failed so in an earlier execution of the run {self.history.id!r}."
             )
-            raise error
+            raise_of_step(error)
         try:
             return self._engine.packer.unpack(step.outcome)
         except JournalError as error:

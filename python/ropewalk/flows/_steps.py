@@ -18,7 +18,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 from ropewalk._checked import checked_limit, checked_seconds
 from ropewalk._errors import FlowError
 from ropewalk._retry import Retry, is_coroutine_function
-from ropewalk._step import CurrentStep, Effect, StepCall, add_effect, call, checked_effect, current
+from ropewalk._step import (
+    CurrentStep,
+    Effect,
+    StepCall,
+    add_effect,
+    call,
+    checked_effect,
+    current,
+    hide_frames,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -182,7 +191,12 @@ class _Step:
             Exception: what the function raised.
         """
         found = _here("step()")
-        result: T = found.step(_asked(function, retries, timeout, pool, name), args, kwargs)
+        asked = _asked(function, retries, timeout, pool, name)
+        try:
+            result: T = found.step(asked, args, kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
         return result
 
     def map(
@@ -203,7 +217,13 @@ class _Step:
         found = _here("step.map()")
         if not iterables:
             raise TypeError("step.map needs an iterable of inputs")
-        return found.map(_asked(function, retries, timeout, pool, name), [*zip(*iterables)])  # noqa: B905
+        asked = _asked(function, retries, timeout, pool, name)
+        inputs: list[tuple[Any, ...]] = [*zip(*iterables)]  # noqa: B905
+        try:
+            return found.map(asked, inputs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def __repr__(self) -> str:
         return "<function step of ropewalk.flows>"
