@@ -288,8 +288,11 @@ def _send(path: str, options: FlowsOptions) -> int:
             value = json.loads(options.value)
         except ValueError:
             value = options.value
-    next(entries(path), None)  # Not into the void: the file must be a journal of flows.
-    return _posted(path, event(options.id, pickled(value)))
+    if options.run is None:
+        next(entries(path), None)  # Not into the void: the file must be a journal of flows.
+    else:
+        _run_in(history_of(path), path, options.run)
+    return _posted(path, event(options.id, pickled(value), options.run))
 
 
 def _request(path: str, options: FlowsOptions, request: Request) -> int:

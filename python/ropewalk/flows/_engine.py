@@ -112,6 +112,17 @@ class Engine:
                 ", ".join(missing),
             )
 
+    def run(self, id: str) -> Run[Any]:
+        """Returns the run of an id.
+
+        Raises:
+            FlowUnknown: there is none.
+        """
+        run = self.runs.get(id)
+        if run is None:
+            raise FlowUnknown(f"{self.path} has no run {id!r}")
+        return run
+
     # --- records ----------------------------------------------------------------------------------------------------
 
     def record(self, made_entries: list[Entry]) -> None:
@@ -143,15 +154,15 @@ class Engine:
                     if run is not None:
                         self._outbox.add(run)
                 elif entry.kind is Kind.EVENT:
-                    self._wake(entry.text(0))
+                    self._wake(entry.text(0), entry.run)
 
     # --- what executions ask ----------------------------------------------------------------------------------------
 
-    def event_after(self, name: str, position: int) -> tuple[int, bytes] | None:
-        """Returns the first event of a name from a position on: its position, and its packed value."""
+    def event_after(self, name: str, position: int, run: int) -> tuple[int, bytes] | None:
+        """Returns the first event of a name for a run from a position on: its position, and its packed value."""
         with self.lock:
             events = self.history.events.get(name)
-            return None if events is None else events.after(position)
+            return None if events is None else events.after(position, run)
 
     def await_event(self, name: str, carried: Carried) -> None:
         """Wakes an execution when an event of a name comes."""
@@ -166,11 +177,13 @@ class Engine:
             if not waiting:
                 self._awaited.pop(name, None)
 
-    def _wake(self, name: str) -> None:
+    def _wake(self, name: str, number: int) -> None:
+        """Wakes the runs that wait for an event of a name, or the one whose number it is."""
         for carried in self._awaited.get(name, ()):
-            carried.woken.set()
+            if number in (0, carried.history.number):
+                carried.woken.set()
         for run in tuple(self._until_event.get(name, ())):
-            if run._waiting is not None and run._waiting.is_over():
+            if number in (0, run._history.number) and run._waiting is not None and run._waiting.is_over():
                 self._queue(run)
 
     # --- starting ---------------------------------------------------------------------------------------------------
@@ -431,13 +444,19 @@ class Engine:
 
     # --- what runs and requests ask ---------------------------------------------------------------------------------
 
-    def send(self, name: str, packed: bytes, request: int = 0) -> None:
-        """Records an event."""
+    def send(self, name: str, packed: bytes, id: str | None, request: int = 0) -> None:
+        """Records an event for all runs, or for one."""
         # Under the lock: events of a name are numbered, so memory has them in the order of the journal.
         self.check_owner()
         with self.lock:
             self.check_open()
-            self.record([made(Kind.EVENT, 0, name.encode(), packed, request=request)])
+            number = 0
+            if id is not None:
+                history = self.run(id)._history
+                if history.state == "succeeded":
+                    raise FlowError(f"the run {id!r} has succeeded, and receives no event any more")
+                number = history.number
+            self.record([made(Kind.EVENT, number, name.encode(), packed, request=request)])
 
     def start_fork(
         self,

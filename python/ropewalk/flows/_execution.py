@@ -349,7 +349,7 @@ class Carried(Execution):
         self._check()
         # The first that this run has not received.
         position = self._positions.get(name, 0)
-        event = self._engine.event_after(name, position)
+        event = self._event_after(name, position)
         if event is None:
             if found is None:
                 until = None if timeout is None else time.time() + timeout
@@ -359,11 +359,11 @@ class Carried(Execution):
                 until,
                 name,
                 lambda: (
-                    self._engine.event_after(name, position) is not None
+                    self._event_after(name, position) is not None
                     or (until is not None and time.time() >= until)
                 ),
             )
-            event = self._engine.event_after(name, position)
+            event = self._event_after(name, position)
         at, packed = event or (0, b"")
         fields = (
             name.encode(),
@@ -377,6 +377,9 @@ class Carried(Execution):
             return default
         self._positions[name] = at + 1
         return self._engine.packer.unpack(packed)
+
+    def _event_after(self, name: str, position: int) -> tuple[int, bytes] | None:
+        return self._engine.event_after(name, position, self.history.number)
 
     def _wait_begins(self, key: bytes, name: str, form: Form, until: float | None) -> Step:
         """Records until when a step waits, before it waits: the end of the process shall not begin the time anew."""

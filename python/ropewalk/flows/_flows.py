@@ -24,7 +24,7 @@ from ropewalk.flows._engine import Engine
 from ropewalk.flows._flow import Flow
 from ropewalk.flows._forgetting import forget
 from ropewalk.flows._forking import fork
-from ropewalk.flows._history import entries
+from ropewalk.flows._history import entries, history_of
 from ropewalk.flows._packed import pickled
 from ropewalk.flows._requests import event, post
 from ropewalk.flows._run import Run
@@ -154,24 +154,27 @@ class Flows:
         Raises:
             FlowUnknown: there is none.
         """
-        run = self._engine.runs.get(id)
-        if run is None:
-            raise FlowUnknown(f"{self._path} has no run {id!r}")
-        return run
+        return self._engine.run(id)
 
     def runs(self) -> list[Run[Any]]:
         """Returns all runs, in the order of their starts."""
         return list(self._engine.runs.values())
 
-    def send(self, name: str, value: Any = True) -> None:
+    def send(self, name: str, value: Any = True, *, run: str | None = None) -> None:
         """Sends an event to all runs that wait for it, or will. When this returns, it is on the disk.
+
+        ``run`` is the id of the run which alone receives it.
 
         Raises:
             TypeError: the value cannot be pickled.
+            FlowUnknown: there is no run of the id.
+            FlowError: the run has succeeded.
             JournalError: it could not be recorded.
         """
         _refuse_in_flow("Flows.send", "ropewalk.flows.send(path, name) in a step")
-        self._engine.send(_checked_event(name), _pickled_event(name, value))
+        if run is not None:
+            _checked_id(run)
+        self._engine.send(_checked_event(name), _pickled_event(name, value), run)
 
     def fork(self, id: str, from_step: str, new_id: str | None = None) -> Run[Any]:
         """Starts a new run that takes the finished steps of an old one over, up to a step, and goes on from there.
@@ -272,21 +275,24 @@ class Flows:
         return f"<Flows {self._path!r}, {len(self._engine.runs)} runs>"
 
 
-def send(path: str | os.PathLike[str], name: str, value: Any = True) -> None:
+def send(path: str | os.PathLike[str], name: str, value: Any = True, *, run: str | None = None) -> None:
     """Sends an event to the runs of a journal, whichever process has it open, or none.
 
     When this returns, the event is on the disk. The process that has the runs sees it within a tenth of a second; if
-    there is none, the next one does.
+    there is none, the next one does. ``run`` is the id of the run which alone receives it.
 
     Raises:
         JournalError: there is no such journal, or the request could not be written.
+        FlowUnknown: there is no run of the id.
         TypeError: the value cannot be pickled.
     """
     found = realpath(path)
     # Not into the void: the file must be a journal of flows.
     for _ in islice(entries(found), 1):
         pass
-    post(found, event(_checked_event(name), _pickled_event(name, value)))
+    if run is not None and _checked_id(run) not in history_of(found, lean=True).runs:
+        raise FlowUnknown(f"{found} has no run {run!r}")
+    post(found, event(_checked_event(name), _pickled_event(name, value), run))
 
 
 def _refuse_in_flow(call: str, instead: str) -> None:

@@ -54,9 +54,12 @@ class _Kept:
 
     def takes(self, entry: Entry) -> bool:
         """Takes a record, unless it is to be forgotten; returns whether it was taken."""
-        if entry.run in self._numbers or entry.kind in (Kind.SERVED, Kind.REFUSED, Kind.FORGOTTEN):
+        if entry.kind in (Kind.SERVED, Kind.REFUSED, Kind.FORGOTTEN):
             return False
-        if entry.kind is Kind.EVENT:
+        if entry.kind is not Kind.EVENT:
+            if entry.run in self._numbers:
+                return False
+        else:
             name = entry.text(0)
             before = self._events_before
             if before is not None and entry.time < before and name not in self._later:
@@ -64,6 +67,9 @@ class _Kept:
                 self._counts[name] = self._counts.get(name, 0) + 1
                 return False
             self._later.add(name)
+            if entry.run in self._numbers:
+                # Without its value, which nobody receives; its place counts for the runs that go on.
+                entry = entry._replace(fields=(entry.fields[0], b""))
         self._records.append(encoded(entry))
         return True
 
@@ -96,7 +102,6 @@ class _Kept:
             del engine.runs[name]
         history.forget(self._gone)
         for name, events in tuple(history.events.items()):
-            del events.values[: self._counts.get(name, 0)]
-            events.first += self._counts.get(name, 0)
+            events.forget(self._counts.get(name, 0), self._numbers)
             if not events.values and name not in forgotten:
                 del history.events[name]

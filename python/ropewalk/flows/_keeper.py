@@ -5,15 +5,14 @@ from __future__ import annotations
 import logging
 import threading
 import time
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from ropewalk._errors import FlowsClosed, FlowUnknown, JournalError
+from ropewalk._errors import FlowsClosed, JournalError
 from ropewalk.flows._forking import fork
 from ropewalk.flows._requests import Posted, Request, described, packed_value
 
 if TYPE_CHECKING:
     from ropewalk.flows._engine import Engine
-    from ropewalk.flows._run import Run
 
 _log = logging.getLogger("ropewalk.flows")
 
@@ -97,18 +96,12 @@ class Keeper(threading.Thread):
         engine = self._engine
         match request.get("do"):
             case "event" if request.get("name") and request.get("value"):
-                engine.send(request.get("name", ""), packed_value(request), number)
+                engine.send(request.get("name", ""), packed_value(request), request.get("id"), number)
             case "cancel":
-                engine.cancel(self._run_of(request), number)
+                engine.cancel(engine.run(request.get("id", "")), number)
             case "retry":
-                engine.retry(self._run_of(request), number)
+                engine.retry(engine.run(request.get("id", "")), number)
             case "fork":
                 fork(engine, request.get("id", ""), request.get("step", ""), request.get("new"), number)
             case _:
                 raise ValueError("it is no request of this version")
-
-    def _run_of(self, request: Request) -> Run[Any]:
-        run = self._engine.runs.get(request.get("id", ""))
-        if run is None:
-            raise FlowUnknown(f"there is no run {request.get('id')!r}")
-        return run

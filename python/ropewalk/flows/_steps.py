@@ -301,7 +301,7 @@ def wait_event(name: str, timeout: float | None = None, default: Any = None) -> 
     """Waits in a flow for an event, also over the end of the process, and returns the event's value.
 
     Events stay: one that was sent before counts too. A wait takes the first event of its name that this run has not
-    received; every run has all of them.
+    received; every run has all of them, but for those that were sent to one run.
 
     Args:
         name: the event's name; `Flows.send`, `ropewalk.flows.send` and `ropewalk flows send` send one.

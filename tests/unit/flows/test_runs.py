@@ -577,7 +577,7 @@ def test_forgetting_keeps_what_comes_meanwhile(
         assert flows._engine.journal is whole
         flows.send("counted", "after")
     packed = history_of(str(path)).events["counted"].values
-    assert [pickle.loads(value[1:]) for value in packed] == ["before", "meanwhile", "after"]
+    assert [pickle.loads(value[1:]) for _, value in packed] == ["before", "meanwhile", "after"]
 
 
 # --- fork -------------------------------------------------------------------------------------------------------------

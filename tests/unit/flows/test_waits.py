@@ -317,3 +317,84 @@ def test_a_cancellation_that_comes_while_no_process_has_the_runs(path: Path, dou
     with Flows(path) as flows:
         assert flows.get("run").state == "cancelled"
         assert isinstance(flows.get("run").exception(0), ropewalk.FlowCancelled)
+
+
+# --- events for one run -----------------------------------------------------------------------------------------------
+
+
+@flow
+def takes(count: int) -> list[Any]:
+    return [wait_event("go") for _ in range(count)]
+
+
+def test_an_event_for_one_run_is_that_run_s_alone(path: Path, impatient: None) -> None:
+    with Flows(path) as flows:
+        runs = {id: flows.start(takes, 2, id=id) for id in ("one", "other")}
+        until(lambda: all(run.state == "waiting" for run in runs.values()))
+        flows.send("go", "yours", run="one")
+        flows.send("go", "all's")
+        assert runs["one"].result(30) == ["yours", "all's"]
+        until(lambda: len(runs["other"].steps()) == 2)
+        flows.send("go", "the other's", run="other")
+        assert runs["other"].result(30) == ["all's", "the other's"]
+        # It stays: one that comes before the wait counts too.
+        assert flows.start(takes, 1, id="later").result(30) == ["all's"]
+
+
+def test_an_event_for_one_run_survives_the_process(path: Path) -> None:
+    begin(path, takes, 3, id="one")
+    begin(path, takes, 2, id="other")
+    with Flows(path, resume=False) as flows:
+        flows.send("go", 1, run="one")
+        flows.send("go", 2)
+    with Flows(path) as flows:
+        until(lambda: len(flows.get("one").steps()) == 3 and len(flows.get("other").steps()) == 2)
+        flows.close(finish=False)
+    with Flows(path) as flows:
+        flows.send("go", 3, run="one")
+        flows.send("go", 4)
+        assert flows.get("one").result(30) == [1, 2, 3]
+        assert flows.get("other").result(30) == [2, 4]
+
+
+def test_events_for_one_run_need_a_run_that_can_receive_them(path: Path) -> None:
+    with Flows(path) as flows:
+        flows.start(takes, 0, id="done").result(30)
+        with pytest.raises(ropewalk.FlowUnknown, match="has no run 'gone'"):
+            flows.send("go", run="gone")
+        with pytest.raises(ropewalk.FlowError, match="'done' has succeeded"):
+            flows.send("go", run="done")
+        with pytest.raises(ropewalk.FlowUnknown, match="has no run 'gone'"):
+            send(path, "go", run="gone")
+        with pytest.raises(TypeError, match="id must be text"):
+            flows.send("go", run=7)  # type: ignore[arg-type]
+        assert "go" not in flows._engine.history.events
+
+
+def test_an_event_for_one_run_comes_from_another_process_too(path: Path) -> None:
+    with Flows(path) as flows:
+        one, other = (flows.start(takes, 1, id=id) for id in ("one", "other"))
+        send(path, "go", "yours", run="one")
+        assert one.result(30) == ["yours"]
+        send(path, "go", "all's")
+        assert other.result(30) == ["all's"]
+
+
+def test_forgetting_keeps_the_places_of_events_for_one_run(path: Path, impatient: None) -> None:
+    with Flows(path) as flows:
+        waits = flows.start(takes, 3, id="waits")
+        ends = flows.start(takes, 1, id="ends")
+        flows.send("go", "s" * 10_000, run="ends")
+        assert ends.result(30) == ["s" * 10_000]
+        flows.send("go", 1)
+        until(lambda: len(waits.steps()) == 2)
+        assert flows.forget("ends") == ["ends"]
+        assert path.stat().st_size < 8_000, "nobody receives the value any more"
+        flows.send("go", 2, run="waits")
+        until(lambda: len(waits.steps()) == 3)
+        flows.close(finish=False)
+    with Flows(path) as flows:
+        # A new run has the number of none that an event names.
+        assert flows.start(takes, 1, id="ends").result(30) == [1]
+        flows.send("go", 3)
+        assert flows.get("waits").result(30) == [1, 2, 3]
