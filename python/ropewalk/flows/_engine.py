@@ -44,6 +44,9 @@ from ropewalk.journal import Journal
 
 _log = logging.getLogger("ropewalk.flows")
 
+#: So many names of events are logged at the end.
+_SHOWN = 5
+
 Phase = Literal["queued", "executing", "suspended", "resting", "ended"]
 
 
@@ -588,10 +591,33 @@ class Engine:
         self._outbox.close(wait=how != "abort")
         if how != "abort" and self._keeper.is_alive() and threading.current_thread() is not self._keeper:
             self._keeper.join()
+        self._say_what_waits()
         self.journal.close()
         for run in list(self.runs.values()):
             if run._phase in ("queued", "executing", "suspended"):
                 self._rest(run, FlowsClosed(_CLOSED.format(run.id)))
+
+    def _say_what_waits(self) -> None:
+        """Logs how many runs sleep or wait: a program that ends with them looks as if it had done everything."""
+        found = [run._waiting for run in tuple(self.runs.values()) if run._phase == "suspended"]
+        waits = [waiting for waiting in found if waiting is not None]
+        times = [waiting.until for waiting in waits if waiting.event is None and waiting.until is not None]
+        names = list(dict.fromkeys(waiting.event for waiting in waits if waiting.event is not None))
+        parts: list[str] = []
+        if times:
+            first = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(min(times)))
+            parts.append(f"{len(times)} for a time, the first until {first}")
+        if names:
+            shown = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+            parts.append(f"{len(waits) - len(times)} for events ({shown})")
+        if parts:
+            _log.info(
+                "%s was closed with %d run%s asleep or waiting: %s. They go on when Flows opens the file again",
+                self.path,
+                len(waits),
+                "" if len(waits) == 1 else "s",
+                ", and ".join(parts),
+            )
 
     def check_owner(self) -> None:
         """Refuses a forked child, in which nothing runs.

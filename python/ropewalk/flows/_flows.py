@@ -49,7 +49,8 @@ class Flows:
 
     One process has a journal open at a time, and loses it in the moment in which it dies; the next one then carries its
     runs on. As a context manager it waits at the end of the block until every run has ended, or sleeps, or waits for an
-    event; after an exception it stops behind the steps that are running, and after Ctrl-C at once.
+    event, and logs how many are left; after an exception it stops behind the steps that are running, and after Ctrl-C
+    at once.
 
     Args:
         path: the journal's file. Results of more than 64 KiB are files in the folder ``<path>.results``, and what other
@@ -233,7 +234,9 @@ class Flows:
         """Closes the journal; runs that have not ended go on when it is opened again.
 
         With ``finish`` it waits as `wait` does. Without, no further step begins; the steps that are running are
-        finished and recorded.
+        finished and recorded. Runs that sleep or wait for an event stay as they are: the logger ``ropewalk.flows``
+        says at level INFO how many there are, and until when. They go on when the journal is opened again, also those
+        whose time has come meanwhile.
         """
         _refuse_in_flow("Flows.close", "it in the program")
         try:

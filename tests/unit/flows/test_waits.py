@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -398,3 +399,58 @@ def test_forgetting_keeps_the_places_of_events_for_one_run(path: Path, impatient
         assert flows.start(takes, 1, id="ends").result(30) == [1]
         flows.send("go", 3)
         assert flows.get("waits").result(30) == [1, 2, 3]
+
+
+# --- the end of a block -----------------------------------------------------------------------------------------------
+
+
+def closings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    said = [record for record in caplog.records if "was closed with" in record.getMessage()]
+    assert {record.levelno for record in said} <= {logging.INFO}
+    assert {record.name for record in said} <= {"ropewalk.flows"}
+    return [record.getMessage() for record in said]
+
+
+def test_a_block_says_what_it_leaves(path: Path, impatient: None, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    when = datetime.now() + timedelta(hours=1)  # noqa: DTZ005 - the log has local time.
+
+    def sleeping() -> None:
+        sleep_until(when)
+
+    sleeps = flow(name="sleeps_long")(sleeping)
+    with Flows(path) as flows:
+        flows.start(sleeps, id="sleeps")
+        flows.start(asleep, 7200.0, 1, id="sleeps longer")
+        flows.start(waiting, "approved", id="waits")
+        flows.start(waiting, "approved", id="waits too")
+    (said,) = closings(caplog)
+    assert said == (
+        f"{path} was closed with 4 runs asleep or waiting: 2 for a time, the first until {when:%Y-%m-%d %H:%M:%S}, "
+        f"and 2 for events (approved). They go on when Flows opens the file again"
+    )
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_a_closing_says_what_waits_for_events(
+    path: Path, impatient: None, caplog: pytest.LogCaptureFixture, finish: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+    flows = Flows(path)
+    for number in range(7):
+        run = flows.start(waiting, f"event-{number}")
+        until(lambda run=run: run._phase == "suspended")
+    flows.close(finish=finish)
+    flows.close()
+    (said,) = closings(caplog)
+    assert (
+        "with 7 runs asleep or waiting: 7 for events (event-0, event-1, event-2, event-3, event-4, ...). They"
+        in said
+    )
+
+
+def test_a_block_that_leaves_nothing_says_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with Flows(path) as flows:
+        flows.start(waiting).result(30)
+    assert not closings(caplog)
