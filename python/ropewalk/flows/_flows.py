@@ -7,6 +7,7 @@ import inspect
 import itertools
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from os.path import realpath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ropewalk._checked import checked_count, checked_limit, checked_switch
-from ropewalk._errors import FlowError, FlowUnknown
+from ropewalk._errors import FlowError, FlowUnknown, JournalLocked
 from ropewalk._keys import key_of
 from ropewalk._retry import Retry
 from ropewalk.flows._engine import Engine
@@ -99,7 +100,15 @@ class Flows:
         if not isinstance(cast("Any", deliveries), Retry):
             raise TypeError(f"deliveries must be a Retry, not {deliveries!r}")
         self._path = realpath(path)
-        self._engine = Engine(self._path, pool, max_running, deliveries)
+        caller = sys._getframe(1)
+        self._place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
+        try:
+            self._engine = Engine(self._path, pool, max_running, deliveries)
+        except JournalLocked as error:
+            for other in tuple(_OPEN):
+                if other._path == self._path:
+                    error.add_note(f"It was opened by the Flows that {other._place} has made.")
+            raise
         try:
             self._engine.open(resume=resume)
         except BaseException:

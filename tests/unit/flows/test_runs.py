@@ -6,6 +6,7 @@ import asyncio
 import gc
 import logging
 import pickle
+import re
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -270,8 +271,10 @@ def test_more_runs_than_may_run_are_queued(path: Path, gate: Any) -> None:
 
 def test_one_process_has_the_journal(path: Path, double: Noted) -> None:
     with Flows(path) as flows:
-        with pytest.raises(ropewalk.JournalLocked):
+        with pytest.raises(ropewalk.JournalLocked, match="this process has the journal") as refused:
             Flows(path)
+        (note,) = refused.value.__notes__
+        assert re.search(rf"by the Flows that {re.escape(__file__)}:\d+ has made", note)
         assert flows.start(doubled, double, 1).result(30) == 2
 
         def use() -> None:
