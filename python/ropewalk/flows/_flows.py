@@ -30,6 +30,7 @@ from ropewalk.flows._packed import pickled
 from ropewalk.flows._requests import event, post
 from ropewalk.flows._run import Run
 from ropewalk.flows._steps import execution
+from ropewalk.pool.parent._exit import was_interrupted
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -99,6 +100,7 @@ class Flows:
             raise TypeError(f"pool must be an executor, or None, not {pool!r}")
         if not isinstance(cast("Any", deliveries), Retry):
             raise TypeError(f"deliveries must be a Retry, not {deliveries!r}")
+        _end_before_executors()
         self._path = realpath(path)
         caller = sys._getframe(1)
         self._place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
@@ -338,8 +340,6 @@ def _checked_event(name: object) -> str:
 
 def _at_exit() -> None:
     """Waits for the runs that are running, as the standard library does for its futures."""
-    from ropewalk.pool.parent._exit import was_interrupted
-
     for flows in list(_OPEN):
         if was_interrupted():
             flows._engine.close("abort")
@@ -352,11 +352,19 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-# Before the pools finish, which their steps need: what was registered last is called first.
-_register: Callable[[Callable[[], None]], object] | None = getattr(threading, "_register_atexit", None)
-if _register is None:
-    atexit.register(_at_exit)
-else:
-    from ropewalk.pool.parent import _exit as _exit  # Registers the end of the pools.
+#: The modules that wait at the end of the program for the executors which steps need.
+_WAITING = ("concurrent.futures.thread", "concurrent.futures.process", "ropewalk.pool.parent._exit")
+_register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
+#: Those of them that were loaded when `_at_exit` was registered last.
+_waiting: set[str] = set()
 
-    _register(_at_exit)
+
+def _end_before_executors() -> None:
+    """Registers the end of the flows again if an executor was loaded since: what was registered last is called first.
+
+    Else the executor would finish what is queued after Ctrl-C, and take no step of a run that is still running.
+    """
+    loaded = {name for name in _WAITING if name in sys.modules}
+    if not loaded <= _waiting:
+        _register(_at_exit)
+        _waiting.update(loaded)

@@ -7,9 +7,12 @@ import gc
 import logging
 import pickle
 import re
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -642,3 +645,73 @@ def test_a_fork_of_a_failed_run_is_a_run_of_its_own(path: Path, gate: Any, doubl
         assert flows.fork("run", "raise_until").result(30) == (2, 2)
         assert failed.state == "failed"
     assert double.calls() == Counter([1])
+
+
+# --- the end of the program -------------------------------------------------------------------------------------------
+
+#: The flows come first, so the executor's own end of the program would be called before theirs.
+ENDING = """
+import signal, sys, threading, time
+from pathlib import Path
+from ropewalk.flows import Flows, flow, step
+import concurrent.futures
+
+folder, how = Path(sys.argv[1]), sys.argv[2]
+
+def noted(number):
+    (folder / str(number)).touch()
+    end = time.monotonic() + 20
+    while number == 0 and time.monotonic() < end and not (threading._SHUTTING_DOWN if how == "end" else flows.closed):
+        time.sleep(0.001)
+    return number
+
+@flow
+def several():
+    return step.map(noted, range(4)), step(noted, 4)
+
+flows = Flows(folder / "flows.wal", pool=concurrent.futures.ThreadPoolExecutor(1))
+flows.start(several, id="run")
+while not (folder / "0").exists():
+    time.sleep(0.001)
+if how == "interrupt":
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+def test_the_program_ends_behind_its_runs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, tmp_path, "end"], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert history_of(str(tmp_path / "flows.wal")).runs["run"].state == "succeeded"
+
+
+def test_an_interrupted_program_begins_no_step(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, tmp_path, "interrupt"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr.strip().endswith("KeyboardInterrupt")
+    assert history_of(str(tmp_path / "flows.wal")).runs["run"].state == "running"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "flows.wal"]
+
+
+def test_ctrl_c_in_a_block_waits_for_no_task_of_an_executor(path: Path) -> None:
+    gate, seen = threading.Event(), []
+
+    def held(number: int) -> None:
+        seen.append(number)
+        assert gate.wait(30)
+
+    holds = flow(name="holds_an_executor")(lambda: step.map(held, range(4), name="held"))
+
+    def interrupted(pool: ThreadPoolExecutor) -> None:
+        with Flows(path, pool=pool) as flows:
+            flows.start(holds, id="run")
+            until(lambda: seen)
+            raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(pool)
+        gate.set()
+    assert seen == [0]
