@@ -83,6 +83,8 @@ def test_a_run_that_begins_anew_has_other_keys_and_all_effects(path: Path) -> No
         until(lambda: run.state == "waiting")
         flows.wait()
         flows.close(finish=False)
+    # The next program has the second function alone.
+    del opened, run, flows
     opened = flow(name="anew", code="restart")(second)
     with Flows(path) as flows:
         flows.send("go")

@@ -26,6 +26,7 @@ from tests.unit.flows.conftest import begin, go_on
 import ropewalk
 from ropewalk import journal
 from ropewalk.flows import Flows, flow, sleep, step, wait_event
+from ropewalk.flows._flow import known
 from ropewalk.flows._history import history_of
 
 
@@ -122,6 +123,37 @@ def test_wrong_flows_and_settings(path: Path) -> None:
         with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
             Flows(path, **wrong)  # type: ignore[arg-type]
     assert not path.exists()
+
+
+def test_one_name_is_that_of_one_function(path: Path) -> None:
+    def one() -> int:
+        return 1
+
+    def other() -> int:
+        return 2
+
+    def again(number: int) -> Any:
+        def made() -> int:
+            return number
+
+        return flow(name="made again")(made)
+
+    first = flow(name="contested")(one)
+    with pytest.raises(
+        ValueError, match=r"other and .*one are both flows of the name 'contested'.* give one of"
+    ):
+        flow(name="contested")(other)
+    with Flows(path) as flows:
+        assert flows.start(first, id="run").result(30) == 1
+        # As a module that is loaded again, and a cell of a notebook that is run again.
+        older, newer = again(3), again(4)
+        assert known("made again") is newer
+        assert flows.start(newer).result(30) == 4
+    del flows, older
+    # What no program can reach is in no function's way.
+    first.cycle = first
+    del first
+    assert flow(name="contested")(other).function() == 2
 
 
 def test_the_outcome_of_a_run(path: Path, gate: Any) -> None:

@@ -60,6 +60,7 @@ def test_reordered_steps_are_the_same_ones(path: Path, double: Noted) -> None:
 
     begin(path, before)
     assert double.calls() == Counter([1, 1, 2])
+    del before
 
     @flow(name="ordered", code="resume")
     def after() -> list[int]:
@@ -113,6 +114,7 @@ def test_a_named_step_may_change_its_function(path: Path, double: Noted) -> None
         return found
 
     begin(path, before)
+    del before
 
     @flow(name="renamed", code="resume")
     def after() -> Any:
