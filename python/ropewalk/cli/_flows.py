@@ -219,7 +219,7 @@ def _epilog(path: str, history: History, owner: int | None) -> None:
     for _, request in posted(path, history.served):
         shown = described(request)
         print(f"request not served yet: {shown}")
-    for at, what, why in history.refused[-3:]:
+    for at, what, why in list(history.refused)[-3:]:
         print(f"refused at {_clock(at)}: {what}: {why}")
     if any(run.state == "running" for run in history.runs.values()):
         print(

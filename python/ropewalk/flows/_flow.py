@@ -45,7 +45,7 @@ class Flow(Generic[P, T]):
         place = _other_place(self._name, function)
         if place is not None:
             raise ValueError(
-                f"{_place(function)} and {place} are both flows of the name {self._name!r}, under which a run finds its "
+                f"{_place(function)} and {place} are both flows of the name {self._name!r}, by which a run finds its "
                 f"code again; give one of them another name, as in @flow(name=...)"
             )
         _KNOWN[self._name] = self

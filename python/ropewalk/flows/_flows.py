@@ -207,6 +207,10 @@ class Flows:
         ``ids`` names them; or ``older_than`` takes all that have ended so many seconds ago, and the events that came
         before that too. Runs with effects that are not delivered stay. The ids may then be used anew.
 
+        It compacts the journal: the records that stay are in memory meanwhile, without large results. While the new
+        file is written, starts, events and ends of runs wait, and steps with effects or large results; other steps of
+        the runs that are running go on, and are recorded.
+
         Raises:
             FlowUnknown: there is no run of an id.
             FlowError: it has not ended, or its effects are not delivered.

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from bisect import bisect_left
+from collections import deque
 from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
@@ -133,6 +134,10 @@ class Events:
             self.append(run, b"" if run in runs else packed)
 
 
+#: So many refused requests are kept in memory; the journal has all until it is compacted.
+_REFUSED = 100
+
+
 class History:
     """All runs and events of a journal.
 
@@ -147,7 +152,8 @@ class History:
         self.events: dict[str, Events] = {}
         #: The numbers of the last requests that were served, by the files in which they stood.
         self.served: dict[int, int] = {}
-        self.refused: list[tuple[float, str, str]] = []
+        #: The last requests that were refused: when, what, and why.
+        self.refused: deque[tuple[float, str, str]] = deque(maxlen=_REFUSED)
         self.next_number = 1
         #: Steps of a fork, which stand before its start.
         self._early: dict[int, list[Entry]] = {}

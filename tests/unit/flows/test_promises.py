@@ -16,6 +16,7 @@ import pytest
 from tests.forking import in_a_child
 from tests.polling import until
 from tests.tasks import Noted
+from tests.unit.flows.conftest import begin
 
 import ropewalk
 from ropewalk import flows as public
@@ -77,16 +78,10 @@ def test_a_run_that_begins_anew_has_other_keys_and_all_effects(path: Path) -> No
     def second() -> Any:
         return step(key_here), wait_event("go")
 
-    opened = flow(name="anew", code="restart")(first)
-    with Flows(path) as flows:
-        run = flows.start(opened, id="run")
-        until(lambda: run.state == "waiting")
-        flows.wait()
-        flows.close(finish=False)
-    # The next program has the second function alone.
-    del opened, run, flows
+    begin(path, flow(name="anew", code="restart")(first))
     opened = flow(name="anew", code="restart")(second)
     with Flows(path) as flows:
+        assert flows.get("run").flow == opened.name
         flows.send("go")
         key, _ = flows.get("run").result(30)
     assert len(SEEN) == 2, "the effect of the step before, and that of the step that ran again"

@@ -309,6 +309,45 @@ def test_requests_that_are_none_are_refused(path: Path) -> None:
     assert len(history_of(str(path)).refused) == 5
 
 
+def test_refused_requests_fill_no_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Flows(path) as flows:
+        engine = flows._engine
+        for number in range(1, 301):
+            engine.refuse_request(number, f"request {number}", "it is none")
+        assert len(engine.history.refused) == 100
+        assert engine.history.refused[-1][1] == "request 300"
+    assert len(history_of(str(path)).refused) == 100
+
+
+def test_steps_go_on_while_the_journal_is_compacted(
+    path: Path, double: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+
+    @flow
+    def goes_on() -> int:
+        step(gate.wait, 30, name="gate")
+        return step(double, 1) + step(double, 2)
+
+    with Flows(path) as flows:
+        flows.start(waiting, id="old").result(30)
+        run = flows.start(goes_on, id="run")
+        until(run.steps)
+        real = ropewalk.Journal.compact
+
+        def slow(journal: Any, snapshot: Any, upto: int | None = None) -> None:
+            gate.set()
+            until(lambda: [one.state for one in run.steps()] == ["finished"] * 3)
+            real(journal, snapshot, upto)
+
+        monkeypatch.setattr(ropewalk.Journal, "compact", slow)
+        assert flows.forget("old") == ["old"]
+        assert run.result(30) == 6
+    history = history_of(str(path))
+    assert list(history.runs) == ["run"]
+    assert len(history.runs["run"].steps) == 3
+
+
 def test_a_cancellation_that_comes_while_no_process_has_the_runs(path: Path, double: Noted) -> None:
     from ropewalk.flows._requests import post
 
