@@ -16,7 +16,7 @@ import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
-from typing import Any, Literal
+from typing import Any, Literal, Never
 
 from ropewalk._errors import (
     FlowCancelled,
@@ -31,7 +31,7 @@ from ropewalk._errors import (
 )
 from ropewalk._retry import Retry
 from ropewalk._step import hide_frames
-from ropewalk.flows._execution import Carried, Unwound
+from ropewalk.flows._execution import HELD_BACK, Carried, Unwound
 from ropewalk.flows._failures import packed_error, text_of, unrecordable, without_secrets
 from ropewalk.flows._flow import Flow, digest_of_code, known
 from ropewalk.flows._history import History, RunHistory, files_of, history_of
@@ -294,6 +294,10 @@ class Engine:
         run._problem = None
         run._renew()
         self._ready.append(run)
+        self._add_thread()
+
+    def _add_thread(self) -> None:
+        """Starts a thread for the runs that are queued, if there may be another one."""
         if len(self._threads) >= self._max_running:
             return
         thread = threading.Thread(target=self._work, name="ropewalk-flow", daemon=True)
@@ -302,9 +306,9 @@ class Engine:
             thread.start()
         except RuntimeError as error:
             self._threads.discard(thread)
-            if not self._threads:
+            while self._ready and not self._threads:
                 # Nobody would come for it.
-                self._ready.remove(run)
+                run = self._ready.popleft()
                 self._rest(run, error if is_of_shutdown(error) else of_thread("ropewalk-flow", error))
 
     def _wakes_no_more(self, run: Run[Any]) -> None:
@@ -373,6 +377,34 @@ class Engine:
                     run.flow,
                 )
             self._end(run, value, None)
+
+    def abandon(self, carried: Carried, unwound: Unwound) -> Never:
+        """Ends an execution whose function holds back what should end it, and blocks the thread, which is lost.
+
+        No exception would end the function: it may be a loop that catches all of them. If the thread went on, it would
+        take a core for good.
+        """
+        run = self.runs[carried.history.id]
+        if unwound.why == "suspended":
+            error = FlowError(
+                f"the flow {run.flow} has held back {HELD_BACK} times what suspends a run while it waits: its code "
+                f"catches BaseException. Write `except Exception` there, or raise again what is no Exception. The run "
+                f"has failed, and its thread stays blocked until the program ends"
+            )
+            _log.error("run %r: %s", run.id, error)
+            self._end(run, None, error)
+        else:
+            self._unwind(run, carried, unwound)
+        with self.lock:
+            self._executing.discard(carried)
+            me = threading.current_thread()
+            me.name = "ropewalk-flow-lost"
+            self._threads.discard(me)
+            if self._ready:
+                self._add_thread()
+            self._changed.notify_all()
+        while True:
+            threading.Event().wait()
 
     def _end(self, run: Run[Any], value: Any, error: BaseException | None) -> None:
         """Records the end of a run."""

@@ -31,6 +31,8 @@ if TYPE_CHECKING:
 
 #: Seconds that a run waits in its thread before it gives the thread back.
 _PATIENCE = 1.0
+#: A function that has held its end back so often does so for good.
+HELD_BACK = 100
 #: The executors of the standard library, which are slow to import.
 _STANDARD = ("concurrent.futures.thread", "concurrent.futures.process")
 #: So many steps of a map are submitted at most whose results have not arrived.
@@ -80,6 +82,8 @@ class Carried(Execution):
         self._counts: dict[bytes, itertools.count[int]] = {}
         self._futures: set[Future[Any]] = set()
         self._unwound: Unwound | None = None
+        #: How often the function went on behind it.
+        self._held_back = 0
         #: Set when something has come for which the thread may wait.
         self.woken = threading.Event()
         #: Why the run does not go on here, once it was said.
@@ -525,6 +529,9 @@ class Carried(Execution):
     def _check(self) -> None:
         """Ends the function if the run does not go on here."""
         if self._unwound is not None:
+            self._held_back += 1
+            if self._held_back >= HELD_BACK:
+                self._engine.abandon(self, self._unwound)
             raise self._unwound
         if self.stopped is not None:
             raise self._unwinding(self.stopped)

@@ -747,3 +747,96 @@ def test_ctrl_c_in_a_block_waits_for_no_task_of_an_executor(path: Path) -> None:
             interrupted(pool)
         gate.set()
     assert seen == [0]
+
+
+# --- flows that hold everything back ----------------------------------------------------------------------------------
+
+
+def holding(*, with_steps: bool) -> Any:
+    """Returns code that catches everything, and begins again."""
+
+    def holds() -> Any:
+        while True:
+            try:
+                return step(abs, -1) if with_steps else wait_event("never")
+            except BaseException:
+                continue
+
+    return holds
+
+
+def test_a_flow_that_holds_its_suspension_back_fails(
+    path: Path, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    holds = flow(name="holds_suspension")(holding(with_steps=False))
+    with Flows(path, max_running=1) as flows:
+        run = flows.start(holds, id="run")
+        with pytest.raises(
+            ropewalk.FlowError, match=r"holds_suspension has .* 100 times.*`except Exception`"
+        ):
+            run.result(30)
+        assert run.state == "failed"
+        # Its thread is lost, and its place is not.
+        assert flows.start(added, 1, 2, id="next").result(30) == 3
+        assert flows.wait(30)
+    assert "except Exception" in history_of(str(path)).runs["run"].error
+
+
+def test_a_flow_that_holds_its_cancellation_back_is_cancelled(path: Path) -> None:
+    begun = threading.Event()
+
+    def holds() -> None:
+        while True:
+            try:
+                begun.set()
+                sleep(0.01)
+            except BaseException:
+                continue
+
+    holding = flow(name="holds_cancellation")(holds)
+    with Flows(path, max_running=1) as flows:
+        run = flows.start(holding, id="run")
+        assert begun.wait(30)
+        assert run.cancel()
+        with pytest.raises(ropewalk.FlowCancelled):
+            run.result(30)
+        assert flows.wait(30)
+    assert history_of(str(path)).runs["run"].state == "cancelled"
+
+
+def test_a_flow_that_holds_the_end_back_ends_nothing_else(path: Path) -> None:
+    begun = threading.Event()
+
+    def holds() -> None:
+        while True:
+            try:
+                begun.set()
+                sleep(0.01)
+            except BaseException:
+                continue
+
+    holding = flow(name="holds_the_end")(holds)
+    flows = Flows(path)
+    run = flows.start(holding, id="run")
+    assert begun.wait(30)
+    flows.close(finish=False)
+    with pytest.raises(ropewalk.FlowsClosed):
+        run.result(0)
+    assert history_of(str(path)).runs["run"].state == "running"
+
+
+def test_a_flow_that_holds_a_few_back_goes_on(path: Path, impatient: None) -> None:
+    def careless() -> Any:
+        for _ in range(50):
+            try:
+                return wait_event("go")
+            except BaseException:
+                continue
+        return "never"
+
+    waits = flow(name="careless")(careless)
+    with Flows(path) as flows:
+        run = flows.start(waits, id="run")
+        until(lambda: run._phase == "suspended")
+        flows.send("go", 7)
+        assert run.result(30) == 7
