@@ -21,6 +21,7 @@ from ropewalk._checked import checked_count, checked_limit, checked_switch
 from ropewalk._errors import FlowError, FlowUnknown, JournalLocked
 from ropewalk._keys import key_of
 from ropewalk._retry import Retry
+from ropewalk.flows._changes import open_runs, send as send_here, start
 from ropewalk.flows._engine import Engine
 from ropewalk.flows._flow import Flow
 from ropewalk.flows._forgetting import forget
@@ -112,7 +113,7 @@ class Flows:
                     error.add_note(f"It was opened by the Flows that {other._place} has made.")
             raise
         try:
-            self._engine.open(resume=resume)
+            open_runs(self._engine, resume=resume)
         except BaseException:
             self._engine.close("abort")
             raise
@@ -156,8 +157,8 @@ class Flows:
                 f"the arguments of {flow.name} have no key: {error}. Pass what they are made from, for instance a path "
                 f"instead of an open file"
             ) from error
-        return self._engine.start(
-            flow, self._new_id(flow) if id is None else _checked_id(id), key, (args, kwargs)
+        return start(
+            self._engine, flow, self._new_id(flow) if id is None else _checked_id(id), key, (args, kwargs)
         )
 
     def get(self, id: str) -> Run[Any]:
@@ -186,7 +187,7 @@ class Flows:
         _refuse_in_flow("Flows.send", "ropewalk.flows.send(path, name) in a step")
         if run is not None:
             _checked_id(run)
-        self._engine.send(_checked_event(name), _pickled_event(name, value), run)
+        send_here(self._engine, _checked_event(name), _pickled_event(name, value), run)
 
     def fork(self, id: str, from_step: str, new_id: str | None = None) -> Run[Any]:
         """Starts a new run that takes the finished steps of an old one over, up to a step, and goes on from there.

@@ -6,6 +6,7 @@ from itertools import takewhile
 from typing import TYPE_CHECKING, Any
 
 from ropewalk._errors import FlowUnknown
+from ropewalk.flows._changes import start_fork
 from ropewalk.flows._flow import digest_of_code, known
 from ropewalk.flows._history import Step, first_step, history_of
 from ropewalk.flows._records import Entry, Kind, made, tried
@@ -36,7 +37,7 @@ def fork(engine: Engine, id: str, step: str, new: str | None, request: int = 0) 
         # The start is the last record: after a crash the fork is whole, or there is none.
         return [*(_copy(one, number) for one in taken), made(Kind.STARTED, number, *fields, request=request)]
 
-    return engine.start_fork(id, new, flow, records)
+    return start_fork(engine, id, new, flow, records)
 
 
 def _copy(step: Step, number: int) -> Entry:

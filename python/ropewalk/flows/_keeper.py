@@ -8,6 +8,7 @@ import time
 from typing import TYPE_CHECKING
 
 from ropewalk._errors import FlowsClosed, JournalError
+from ropewalk.flows._changes import cancel, retry, send
 from ropewalk.flows._forking import fork
 from ropewalk.flows._requests import Posted, Request, described, packed_value
 
@@ -43,7 +44,7 @@ class Keeper(threading.Thread):
                 self._sync_begun()
             except Exception:  # A defect of ours shall not end what serves all runs.
                 _log.exception("the flows of %s go on", engine.path)
-            if not engine.rest(_LOOK):
+            if not engine.pause(_LOOK):
                 return
 
     def _sync_begun(self) -> None:
@@ -96,11 +97,11 @@ class Keeper(threading.Thread):
         engine = self._engine
         match request.get("do"):
             case "event" if request.get("name") and request.get("value"):
-                engine.send(request.get("name", ""), packed_value(request), request.get("id"), number)
+                send(engine, request.get("name", ""), packed_value(request), request.get("id"), number)
             case "cancel":
-                engine.cancel(engine.run(request.get("id", "")), number)
+                cancel(engine, engine.run(request.get("id", "")), number)
             case "retry":
-                engine.retry(engine.run(request.get("id", "")), number)
+                retry(engine, engine.run(request.get("id", "")), number)
             case "fork":
                 fork(engine, request.get("id", ""), request.get("step", ""), request.get("new"), number)
             case _:

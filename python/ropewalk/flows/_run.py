@@ -196,7 +196,9 @@ class Run(Generic[T]):
         The record of it is on the disk when this returns. Finished steps keep their results, and `retry` lets the run
         go on behind them. Returns whether the run is cancelled; one that has ended otherwise is not.
         """
-        return self._engine.cancel(self)
+        from ropewalk.flows._changes import cancel  # It makes runs.
+
+        return cancel(self._engine, self)
 
     def retry(self) -> None:
         """Lets the run go on that has failed, was cancelled or has stopped; its failed steps run again.
@@ -207,7 +209,9 @@ class Run(Generic[T]):
             FlowError: it is running, or has succeeded.
             FlowUnknown: the program has no flow of its name.
         """
-        self._engine.retry(self)
+        from ropewalk.flows._changes import retry  # It makes runs.
+
+        retry(self._engine, self)
 
     def steps(self) -> tuple[StepRecord, ...]:
         """Returns the steps that have begun, in their order."""

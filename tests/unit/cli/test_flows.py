@@ -124,7 +124,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
         runs[2].cancel()
         assert runs[2].exception(30) is not None
         flows.fork("worked", "mapped").result(30)
-        assert flows._engine._outbox.wait(30)
+        assert flows._engine.outbox.wait(30)
         flows.close(finish=False)
     return folder
 

@@ -133,7 +133,7 @@ def test_a_second_start_returns_when_the_first_is_on_the_disk(
         ]
         for thread in threads:
             thread.start()
-        until(lambda: flows._engine._starting)
+        until(lambda: flows._engine.starting)
         assert not found
         assert flows.runs() == []
         gate.set()
@@ -212,7 +212,7 @@ def test_flows_that_cannot_open_let_the_journal_go(path: Path, monkeypatch: pyte
     with Flows(path):
         pass
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "open", refuse)
+        patch.setattr("ropewalk.flows._flows.open_runs", refuse)
         with pytest.raises(OSError, match="no room"):
             Flows(path)
     with Flows(path) as flows:
@@ -514,7 +514,7 @@ def test_a_policy_of_the_program_runs_under_no_lock(path: Path) -> None:
 
     def chosen(error: Exception) -> bool:
         # Another thread needs what a lock would guard.
-        thread = threading.Thread(target=flows._engine._outbox.wait, args=(0,), daemon=True)
+        thread = threading.Thread(target=flows._engine.outbox.wait, args=(0,), daemon=True)
         thread.start()
         thread.join(5)
         answered.append(not thread.is_alive())
