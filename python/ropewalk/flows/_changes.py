@@ -1,15 +1,18 @@
 """The changes that the program, and the requests of other processes, ask for: starts, events, cancellations, retries.
 
-Each is a call of its own. It takes the engine's lock, writes a record, and changes the states of runs by it.
+Each is a call of its own. It takes the engine's lock, writes a record, and changes the states of runs by it. Callbacks
+of runs, and handlers of the log, are called behind that.
 """
 
 from __future__ import annotations
 
+import functools
 import itertools
 import logging
 import threading
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from functools import partial
+from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ropewalk._errors import FlowCodeChanged, FlowError, FlowExists, FlowUnknown, JournalError
 from ropewalk.flows._flow import Flow, digest_of_code, known
@@ -20,9 +23,26 @@ from ropewalk.flows._run import Run
 if TYPE_CHECKING:
     from ropewalk.flows._engine import Engine
 
+P = ParamSpec("P")
+T = TypeVar("T")
+
 _log = logging.getLogger("ropewalk.flows")
 
 
+def _whole(change: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[Engine, P], T]:
+    """Makes a function a change as a whole: behind it comes what may be code of the program, without the lock."""
+
+    @functools.wraps(change)
+    def called(engine: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        try:
+            return change(engine, *args, **kwargs)
+        finally:
+            engine.call_now()
+
+    return called
+
+
+@_whole
 def open_runs(engine: Engine, *, resume: bool) -> None:
     """Lets the runs go on that have not ended."""
     for history in engine.history.runs.values():
@@ -33,7 +53,8 @@ def open_runs(engine: Engine, *, resume: bool) -> None:
         for run in list(engine.runs.values()):
             if resume and run._history.state == "running" and run._phase == "resting":
                 resume_run(engine, run, known(run.flow))
-            engine.outbox.add(run._history)
+    for run in list(engine.runs.values()):
+        engine.outbox.add(run._history)
     engine.keeper.start()
     missing = sorted({run.flow for run in engine.runs.values() if run._is_unknown})
     if missing:
@@ -45,6 +66,7 @@ def open_runs(engine: Engine, *, resume: bool) -> None:
         )
 
 
+@_whole
 def start(
     engine: Engine, flow: Flow[..., Any], id: str, arguments_key: bytes, arguments: tuple[Any, ...]
 ) -> Run[Any]:
@@ -128,7 +150,7 @@ def resume_run(engine: Engine, run: Run[Any], flow: Flow[..., Any] | None) -> No
                 f"as it is; flows.get({history.id!r}).retry() goes on with the new code behind the finished steps, and "
                 f"`flows fork --from STEP` begins anew from a step"
             )
-            _log.warning("%s", problem)
+            engine.call_later(partial(_log.warning, "%s", problem))
             engine.rest(run, problem)
             return
         kind = Kind.RESTARTED if flow.code == "restart" else Kind.RECODED
@@ -137,6 +159,7 @@ def resume_run(engine: Engine, run: Run[Any], flow: Flow[..., Any] | None) -> No
     engine.queue(run)
 
 
+@_whole
 def send(engine: Engine, name: str, packed: bytes, id: str | None, request: int = 0) -> None:
     """Records an event for all runs, or for one."""
     # Under the lock: events of a name are numbered, so memory has them in the order of the journal.
@@ -152,6 +175,7 @@ def send(engine: Engine, name: str, packed: bytes, id: str | None, request: int 
         engine.record([made(Kind.EVENT, number, name.encode(), packed, request=request)])
 
 
+@_whole
 def start_fork(
     engine: Engine,
     id: str,
@@ -172,6 +196,7 @@ def start_fork(
     return run
 
 
+@_whole
 def cancel(engine: Engine, run: Run[Any], request: int = 0) -> bool:
     """Cancels a run; returns whether it is cancelled."""
     engine.check_owner()
@@ -197,6 +222,7 @@ def cancel(engine: Engine, run: Run[Any], request: int = 0) -> bool:
     return True
 
 
+@_whole
 def retry(engine: Engine, run: Run[Any], request: int = 0) -> None:
     """Lets a run go on that has failed, was cancelled or has stopped."""
     engine.check_owner()

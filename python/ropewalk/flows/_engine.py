@@ -14,8 +14,9 @@ import os
 import threading
 import time
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
+from functools import partial
 from typing import Any, Literal, Never
 
 from ropewalk._errors import (
@@ -31,7 +32,7 @@ from ropewalk._retry import Retry
 from ropewalk._step import hide_frames
 from ropewalk.flows._execution import HELD_BACK, Carried, Unwound
 from ropewalk.flows._failures import packed_error, text_of, unrecordable, without_secrets
-from ropewalk.flows._history import History, files_of, history_of
+from ropewalk.flows._history import History, RunHistory, files_of, history_of
 from ropewalk.flows._keeper import Keeper
 from ropewalk.flows._outbox import Outbox
 from ropewalk.flows._packed import Packer, is_large
@@ -45,6 +46,13 @@ _log = logging.getLogger("ropewalk.flows")
 _SHOWN = 5
 
 Phase = Literal["queued", "executing", "suspended", "resting", "ended"]
+
+
+class _Later(threading.local):
+    """What a thread calls when it has given the engine's lock back."""
+
+    def __init__(self) -> None:
+        self.calls: deque[Callable[[], object]] = deque()
 
 
 class Engine:
@@ -66,6 +74,7 @@ class Engine:
         #: Guards the states of the runs, and everything below.
         self.lock = threading.RLock()
         self._changed = threading.Condition(self.lock)
+        self._later = _Later()
         self.runs: dict[str, Run[Any]] = {}
         self.ready: deque[Run[Any]] = deque()
         self._threads: set[threading.Thread] = set()
@@ -102,6 +111,21 @@ class Engine:
             raise FlowUnknown(f"{self.path} has no run {id!r}")
         return run
 
+    # --- the program's code -----------------------------------------------------------------------------------------
+
+    def call_later(self, call: Callable[[], object]) -> None:
+        """Lets this thread call what may be code of the program, once `call_now` says that it has no lock.
+
+        Callbacks of runs and handlers of the log may wait for another thread, which may need the lock.
+        """
+        self._later.calls.append(call)
+
+    def call_now(self) -> None:
+        """Calls what this thread has put off."""
+        calls = self._later.calls
+        while calls:
+            calls.popleft()()
+
     # --- records ----------------------------------------------------------------------------------------------------
 
     def record(self, made_entries: list[Entry]) -> None:
@@ -125,6 +149,7 @@ class Engine:
             for entry in made_entries:
                 self.history.apply(entry)
             return
+        committed: list[RunHistory] = []
         with self.lock:
             for entry in made_entries:
                 self.history.apply(entry)
@@ -132,9 +157,11 @@ class Engine:
                 if entry.kind is Kind.FINISHED and entry.fields[3]:
                     run = self.history.numbered(entry.run)
                     if run is not None:
-                        self.outbox.add(run)
+                        committed.append(run)
                 elif entry.kind is Kind.EVENT:
                     self._wake(entry.text(0), entry.run)
+        for run in committed:
+            self.outbox.add(run)
 
     # --- what executions ask ----------------------------------------------------------------------------------------
 
@@ -228,6 +255,7 @@ class Engine:
                 self._executing.add(carried)
         if carried is None:
             self.cancelled(run)
+            self.call_now()
             return True
         try:
             self._execute(run, carried)
@@ -236,6 +264,7 @@ class Engine:
             self.rest(run, error)
         finally:
             self._executing.discard(carried)
+            self.call_now()
         return True
 
     def _execute(self, run: Run[Any], carried: Carried) -> None:
@@ -286,6 +315,7 @@ class Engine:
             if self.ready:
                 self._add_thread()
             self._changed.notify_all()
+        self.call_now()
         while True:
             threading.Event().wait()
 
@@ -360,7 +390,7 @@ class Engine:
             # In the same step: a retry from here on makes room for an outcome of its own.
             settle = run._claim()
             self._changed.notify_all()
-        settle(value, error)
+        self.call_later(partial(settle, value, error))
 
     def refuse_request(self, request: int, what: str, why: str) -> None:
         """Records that a request was refused, if there is one."""
@@ -433,6 +463,7 @@ class Engine:
         for run in list(self.runs.values()):
             if run._phase in ("queued", "executing", "suspended"):
                 self.rest(run, FlowsClosed(_CLOSED.format(run.id)))
+        self.call_now()
 
     def _say_what_waits(self) -> None:
         """Logs how many runs sleep or wait: a program that ends with them looks as if it had done everything."""

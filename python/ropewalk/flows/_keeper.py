@@ -42,6 +42,7 @@ class Keeper(threading.Thread):
                 engine.wake_due()
                 self.serve()
                 self._sync_begun()
+                engine.call_now()
             except Exception:  # A defect of ours shall not end what serves all runs.
                 _log.exception("the flows of %s go on", engine.path)
             if not engine.pause(_LOOK):
