@@ -11,12 +11,12 @@ import itertools
 import logging
 import threading
 from collections.abc import Callable
-from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, ParamSpec, TypeVar
 
 from ropewalk._errors import FlowCodeChanged, FlowError, FlowExists, FlowUnknown, JournalError
 from ropewalk.flows._flow import Flow, digest_of_code, known
 from ropewalk.flows._history import RunHistory
+from ropewalk.flows._mending import mend
 from ropewalk.flows._records import Entry, Kind, encoded, made
 from ropewalk.flows._run import Run
 
@@ -29,20 +29,30 @@ T = TypeVar("T")
 _log = logging.getLogger("ropewalk.flows")
 
 
-def _whole(change: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[Engine, P], T]:
-    """Makes a function a change as a whole: behind it comes what may be code of the program, without the lock."""
+def whole(change: Callable[Concatenate[Engine, P], T]) -> Callable[Concatenate[Engine, P], T]:
+    """Makes a function a change that is whole, also if Ctrl-C comes in its middle.
+
+    Behind it comes what may be code of the program, without the lock.
+    """
 
     @functools.wraps(change)
     def called(engine: Engine, /, *args: P.args, **kwargs: P.kwargs) -> T:
+        mend(engine)
         try:
             return change(engine, *args, **kwargs)
+        except Exception:
+            raise
+        except BaseException:
+            # The keeper mends it, or the next change.
+            engine.is_torn = True
+            raise
         finally:
             engine.call_now()
 
     return called
 
 
-@_whole
+@whole
 def open_runs(engine: Engine, *, resume: bool) -> None:
     """Lets the runs go on that have not ended."""
     for history in engine.history.runs.values():
@@ -52,7 +62,7 @@ def open_runs(engine: Engine, *, resume: bool) -> None:
     with engine.lock:
         for run in list(engine.runs.values()):
             if resume and run._history.state == "running" and run._phase == "resting":
-                resume_run(engine, run, known(run.flow))
+                engine.resume(run, known(run.flow))
     for run in list(engine.runs.values()):
         engine.outbox.add(run._history)
     engine.keeper.start()
@@ -66,7 +76,7 @@ def open_runs(engine: Engine, *, resume: bool) -> None:
         )
 
 
-@_whole
+@whole
 def start(
     engine: Engine, flow: Flow[..., Any], id: str, arguments_key: bytes, arguments: tuple[Any, ...]
 ) -> Run[Any]:
@@ -101,11 +111,10 @@ def start(
         engine.journal.append(encoded(entry))
         with engine.lock:
             engine.apply([entry])
-            run = engine.runs[id] = Run[Any](engine, engine.history.runs[id])
-            run._code_flow = flow
+            run = _new_run(engine, id, flow)
             engine.queue(run)
             for unknown in [one for one in engine.runs.values() if one._is_unknown and one.flow == flow.name]:
-                resume_run(engine, unknown, flow)
+                engine.resume(unknown, flow)
         return run
     finally:
         with engine.lock:
@@ -113,11 +122,19 @@ def start(
         mine.set()
 
 
+def _new_run(engine: Engine, id: str, flow: Flow[..., Any] | None) -> Run[Any]:
+    """Returns the run of a start that is recorded; in the engine it is not without its flow."""
+    run = Run[Any](engine, engine.history.runs[id])
+    run._code_flow = flow
+    engine.runs[id] = run
+    return run
+
+
 def _found(engine: Engine, found: Run[Any], flow: Flow[..., Any], arguments_key: bytes) -> Run[Any]:
     """Returns a run that is there, and lets it go on if it rests."""
     _check_same(found._history, flow, arguments_key)
     if found._phase == "resting" and found._history.state == "running":
-        resume_run(engine, found, flow)
+        engine.resume(found, flow)
         if isinstance(found._problem, FlowCodeChanged):
             raise found._problem
     return found
@@ -132,34 +149,7 @@ def _check_same(history: RunHistory, flow: Flow[..., Any], arguments_key: bytes)
         )
 
 
-def resume_run(engine: Engine, run: Run[Any], flow: Flow[..., Any] | None) -> None:
-    """Lets a run go on that has not ended, if its code allows it. The lock is held."""
-    run._is_unknown = flow is None
-    if flow is None:
-        missing = FlowUnknown(
-            f"this program has no flow of the name {run.flow!r}, and so the run {run.id!r} waits"
-        )
-        engine.rest(run, missing)
-        return
-    run._problem = None
-    history, code = run._history, digest_of_code(flow)
-    if history.code != code:
-        if any(step.state != "running" for step in history.steps.values()) and flow.code == "refuse":
-            problem = FlowCodeChanged(
-                f"the code of the flow {flow.name} is not that with which the run {history.id!r} began. The run stays "
-                f"as it is; flows.get({history.id!r}).retry() goes on with the new code behind the finished steps, and "
-                f"`flows fork --from STEP` begins anew from a step"
-            )
-            engine.call_later(partial(_log.warning, "%s", problem))
-            engine.rest(run, problem)
-            return
-        kind = Kind.RESTARTED if flow.code == "restart" else Kind.RECODED
-        engine.record([made(kind, history.number, code)])
-    run._code_flow = flow
-    engine.queue(run)
-
-
-@_whole
+@whole
 def send(engine: Engine, name: str, packed: bytes, id: str | None, request: int = 0) -> None:
     """Records an event for all runs, or for one."""
     # Under the lock: events of a name are numbered, so memory has them in the order of the journal.
@@ -175,7 +165,7 @@ def send(engine: Engine, name: str, packed: bytes, id: str | None, request: int 
         engine.record([made(Kind.EVENT, number, name.encode(), packed, request=request)])
 
 
-@_whole
+@whole
 def start_fork(
     engine: Engine,
     id: str,
@@ -191,12 +181,12 @@ def start_fork(
         if new in engine.runs or new in engine.starting:
             raise FlowExists(f"there is a run {new!r} already")
         engine.record(records(engine.history.next_number, new))
-        run = engine.runs[new] = Run[Any](engine, engine.history.runs[new])
-        resume_run(engine, run, flow)
+        run = _new_run(engine, new, flow)
+        engine.resume(run, flow)
     return run
 
 
-@_whole
+@whole
 def cancel(engine: Engine, run: Run[Any], request: int = 0) -> bool:
     """Cancels a run; returns whether it is cancelled."""
     engine.check_owner()
@@ -208,21 +198,11 @@ def cancel(engine: Engine, run: Run[Any], request: int = 0) -> bool:
             engine.refuse_request(request, f"cancel {run.id}", why)
             return run._history.state == "cancelled"
         engine.record([made(Kind.ENDED, run._history.number, b"cancelled", b"", b"", request=request)])
-        carried = run._carried
-        if run._phase == "queued":
-            engine.ready.remove(run)
-        if run._phase == "resting":
-            # What stopped it is no longer its outcome.
-            run._problem, run._is_unknown = None, False
-            run._renew(anew=True)
-    if carried is None:
-        engine.cancelled(run)
-    else:
-        carried.stop("cancelled", running=True)
+        engine.end_cancelled(run)
     return True
 
 
-@_whole
+@whole
 def retry(engine: Engine, run: Run[Any], request: int = 0) -> None:
     """Lets a run go on that has failed, was cancelled or has stopped."""
     engine.check_owner()

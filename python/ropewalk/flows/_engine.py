@@ -21,6 +21,7 @@ from typing import Any, Literal, Never
 
 from ropewalk._errors import (
     FlowCancelled,
+    FlowCodeChanged,
     FlowError,
     FlowsClosed,
     FlowUnknown,
@@ -32,6 +33,7 @@ from ropewalk._retry import Retry
 from ropewalk._step import hide_frames
 from ropewalk.flows._execution import HELD_BACK, Carried, Unwound
 from ropewalk.flows._failures import packed_error, text_of, unrecordable, without_secrets
+from ropewalk.flows._flow import Flow, digest_of_code
 from ropewalk.flows._history import History, RunHistory, files_of, history_of
 from ropewalk.flows._keeper import Keeper
 from ropewalk.flows._outbox import Outbox
@@ -86,6 +88,8 @@ class Engine:
         self._until_event: dict[str, set[Run[Any]]] = {}
         #: The ids of runs whose starts are being written; set when that is over.
         self.starting: dict[str, threading.Event] = {}
+        #: Whether a change was interrupted in its middle; see `_mending`.
+        self.is_torn = False
         #: Held while runs are forgotten.
         self.forgetting = threading.Lock()
         #: Whether records were written that no thread waits for.
@@ -192,6 +196,32 @@ class Engine:
         for run in tuple(self._until_event.get(name, ())):
             if number in (0, run._history.number) and run._waiting is not None and run._waiting.is_over():
                 self.queue(run)
+
+    def resume(self, run: Run[Any], flow: Flow[..., Any] | None) -> None:
+        """Lets a run go on that has not ended, if its code allows it. The lock is held."""
+        run._is_unknown = flow is None
+        if flow is None:
+            missing = FlowUnknown(
+                f"this program has no flow of the name {run.flow!r}, and so the run {run.id!r} waits"
+            )
+            self.rest(run, missing)
+            return
+        run._problem = None
+        history, code = run._history, digest_of_code(flow)
+        if history.code != code:
+            if any(step.state != "running" for step in history.steps.values()) and flow.code == "refuse":
+                problem = FlowCodeChanged(
+                    f"the code of the flow {flow.name} is not that with which the run {history.id!r} began. The run "
+                    f"stays as it is; flows.get({history.id!r}).retry() goes on with the new code behind the finished "
+                    f"steps, and `flows fork --from STEP` begins anew from a step"
+                )
+                self.call_later(partial(_log.warning, "%s", problem))
+                self.rest(run, problem)
+                return
+            kind = Kind.RESTARTED if flow.code == "restart" else Kind.RECODED
+            self.record([made(kind, history.number, code)])
+        run._code_flow = flow
+        self.queue(run)
 
     # --- threads ----------------------------------------------------------------------------------------------------
 
@@ -377,6 +407,34 @@ class Engine:
         """Lets a run be as it is, though it has not ended, and says why."""
         run._problem = problem
         self._settle(run, "resting", None, problem)
+
+    def end_cancelled(self, run: Run[Any]) -> None:
+        """Ends what a run does whose cancellation is recorded. The lock is held."""
+        carried = run._carried
+        if run in self.ready:
+            self.ready.remove(run)
+        if run._phase == "resting":
+            # What stopped it is no longer its outcome.
+            run._problem, run._is_unknown = None, False
+            run._renew(anew=True)
+        if carried is None:
+            self.cancelled(run)
+        else:
+            self.call_later(partial(carried.stop, "cancelled", running=True))
+
+    def look_again(self) -> None:
+        """Wakes what may go on, and gives threads to what is queued. The lock is held."""
+        self._threads -= {thread for thread in self._threads if thread.ident is None}
+        for waiting in self._awaited.values():
+            for carried in waiting:
+                carried.woken.set()
+        for run in self.runs.values():
+            if run._phase == "queued" and run not in self.ready:
+                self.ready.append(run)
+            elif run._phase == "suspended" and (run._waiting is None or run._waiting.is_over()):
+                self.queue(run)
+        for _ in self.ready:
+            self._add_thread()
 
     def cancelled(self, run: Run[Any]) -> None:
         """Gives those that wait for a run its cancellation, which is recorded."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from ropewalk._errors import FlowError
+from ropewalk.flows._changes import whole
 from ropewalk.flows._history import entries, files_of
 from ropewalk.flows._records import FILE, TITLE, Entry, Kind, encoded, made
 
@@ -12,6 +13,7 @@ if TYPE_CHECKING:
     from ropewalk.flows._engine import Engine
 
 
+@whole
 def forget(engine: Engine, chosen: list[str], events_before: float | None) -> None:
     """Removes runs that have ended from the journal, the files of their results, and events from before a time."""
     with engine.forgetting:

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 from ropewalk._errors import FlowsClosed, JournalError
 from ropewalk.flows._changes import cancel, retry, send
 from ropewalk.flows._forking import fork
+from ropewalk.flows._mending import mend
 from ropewalk.flows._requests import Posted, Request, described, packed_value
 
 if TYPE_CHECKING:
@@ -30,7 +31,7 @@ class Keeper(threading.Thread):
         super().__init__(name="ropewalk-flows", daemon=True)
         self._engine = engine
         self._posted = Posted(engine.path)
-        self._next_sync = self._next_look = 0.0
+        self._next_mend = self._next_sync = self._next_look = 0.0
 
     def run(self) -> None:
         """Runs until the flows are closed."""
@@ -39,6 +40,7 @@ class Keeper(threading.Thread):
             try:
                 if engine.is_closing:
                     return
+                self._mend()
                 engine.wake_due()
                 self.serve()
                 self._sync_begun()
@@ -47,6 +49,12 @@ class Keeper(threading.Thread):
                 _log.exception("the flows of %s go on", engine.path)
             if not engine.pause(_LOOK):
                 return
+
+    def _mend(self) -> None:
+        """Mends what was interrupted; if the journal cannot be read, again a second later."""
+        if self._engine.is_torn and time.monotonic() >= self._next_mend:
+            self._next_mend = time.monotonic() + _SOON
+            mend(self._engine)
 
     def _sync_begun(self) -> None:
         """Records the begins of steps that have lasted a while, so that they are seen, and known after a crash."""
