@@ -72,6 +72,26 @@ def test_reordered_steps_are_the_same_ones(path: Path, double: Noted) -> None:
     del after
 
 
+def order_of(table: dict[str, int]) -> list[str]:
+    return list(table)
+
+
+def test_calls_with_other_orders_have_their_own_results(path: Path) -> None:
+    def before() -> None:
+        step(order_of, {"a": 1, "b": 2})
+        step(order_of, {"b": 2, "a": 1})
+        wait_event("go")
+
+    def after() -> list[list[str]]:
+        wait_event("go")
+        return [step(order_of, {"b": 2, "a": 1}), step(order_of, {"a": 1, "b": 2})]
+
+    begin(path, flow(name="orders", code="resume")(before))
+    orders = flow(name="orders", code="resume")(after)
+    assert go_on(path) == [["b", "a"], ["a", "b"]]
+    assert orders.name == "orders"
+
+
 def keys_of(path: Path, code: Callable[[], object]) -> list[str]:
     """The keys of the steps of a flow of this code."""
     made = flow(name="keys")(code)
