@@ -556,7 +556,9 @@ class JournalLocked(JournalError, BlockingIOError):
     """A journal is open already, in another process or in this one: one writes at a time."""
 
     code = "RW-JOURNAL-LOCKED"
-    remedy = "Wait until the process that the message names has ended, or end it; nothing else has to be cleaned up."
+    remedy = (
+        "Close it where it is open. The end of a process closes it too, and nothing has to be cleaned up."
+    )
 
 
 class NotAJournal(JournalError, ValueError):

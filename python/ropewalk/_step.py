@@ -8,8 +8,11 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from contextvars import ContextVar
-from typing import Any, NamedTuple, TypeAlias
+from typing import Any, NamedTuple, NoReturn, TypeAlias
 
+_TRACEBACK: Any = vars(BaseException)["__traceback__"]
+#: The packages whose frames say nothing of the program's code.
+_HIDDEN = ("ropewalk", "concurrent")
 #: What is called after the step's record is on the disk: the function, its arguments, its keyword arguments.
 Effect: TypeAlias = tuple[Callable[..., Any], tuple[Any, ...], dict[str, Any]]
 
@@ -97,6 +100,30 @@ def checked_effect(function: Callable[..., Any], args: tuple[Any, ...], kwargs: 
     return function, args, kwargs
 
 
+def hide_frames(error: BaseException, *, wholly: bool = False) -> None:
+    """Takes the frames of this package off the beginning of an error's traceback, up to the first of the program's.
+
+    A caller that re-raises the error behind this adds no frame either. An error that has arisen in this package keeps
+    its frames, unless a step has raised it, or ``wholly`` says that they do not matter.
+    """
+    trace = error.__traceback__
+    last = trace
+    while trace is not None and str(trace.tb_frame.f_globals.get("__name__")).partition(".")[0] in _HIDDEN:
+        last, trace = trace, trace.tb_next
+    if trace is not None or wholly or (last is not None and last.tb_frame.f_code in _SEAMS):
+        # By the setter of the base: a class may forbid assignments.
+        _TRACEBACK.__set__(error, trace)
+
+
+def raise_of_step(error: BaseException) -> NoReturn:
+    """Raises the error of a step, so that `hide_frames` hides what is above."""
+    try:
+        raise error
+    finally:
+        # The traceback refers to this frame: what refers to the error would make a cycle of it.
+        del error
+
+
 def call(
     described: StepCall, function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any]
 ) -> tuple[Any, list[Effect]]:
@@ -105,8 +132,14 @@ def call(
     token = _CURRENT.set(step)
     try:
         return function(*args, **kwargs), step._effects
+    except BaseException as error:
+        hide_frames(error)
+        raise
     finally:
         _CURRENT.reset(token)
+
+
+_SEAMS = (raise_of_step.__code__, call.__code__)
 
 
 def deliver(function: Callable[..., Any], args: tuple[Any, ...], kwargs: dict[str, Any], key: str) -> None:

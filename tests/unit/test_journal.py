@@ -158,8 +158,12 @@ def test_a_reader_beside_a_writer_finds_whole_records_alone(path: Path) -> None:
 
 def test_one_process_has_a_journal_at_a_time(path: Path) -> None:
     with Journal(path):
-        with pytest.raises(ropewalk.JournalLocked, match=r"this process has the journal .* open already"):
+        with pytest.raises(
+            ropewalk.JournalLocked, match=r"this process has the journal .* open already, in another `Journal`"
+        ) as refused:
             Journal(path)
+        assert "Close it where it is open" in str(refused.value)
+        assert "or end it" not in str(refused.value), "that would be this process"
         code = f"import ropewalk; ropewalk.Journal({str(path)!r})"
         other = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, timeout=60)
         assert f"JournalLocked: process {os.getpid()} has the journal {path} open" in other.stderr

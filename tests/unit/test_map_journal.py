@@ -529,6 +529,20 @@ def test_equal_values_have_one_key_however_they_are_put_together() -> None:
         assert compiled.digest(left, parts) == compiled.digest(right, parts)
 
 
+def test_a_key_is_what_it_was_in_earlier_versions() -> None:
+    known: list[tuple[Any, str]] = [
+        ({"a": 1, "b": [2.5, None]}, "7fb260381c3dcfc828c763aa65949cd1"),
+        # A function can see the order of a dictionary.
+        ({"b": [2.5, None], "a": 1}, "f78e271dc4c094e7f4ab03579f509a4a"),
+        ({"x", "y", 3}, "386e2d90a96000feb0dac89a9eec8988"),
+        (frozenset([(1,)]), "1c7de5216e5c7c0e275e9f6d6cfa6b29"),
+        ((1, -(2**70), "t", b"b", True), "73f0aa6081a289fb064e66aa48551e3f"),
+        ({"a": {1, 2}, "k": ({},)}, "b6caafb9b69c31f3ed97f6f79099f189"),
+    ]
+    for value, key in known:
+        assert compiled.digest(value, parts).hex() == key, "what has finished would run again after an upgrade"
+
+
 def test_arrays_have_keys_by_their_contents() -> None:
     np = pytest.importorskip("numpy")
     arrays = [

@@ -228,7 +228,7 @@ errors! {
 
         /// A journal is open already, in another process or in this one: one writes at a time.
         JournalLocked("JournalError", "BlockingIOError") = "RW-JOURNAL-LOCKED",
-            "Wait until the process that the message names has ended, or end it; nothing else has to be cleaned up.";
+            "Close it where it is open. The end of a process closes it too, and nothing has to be cleaned up.";
 
         /// A file that was to be a journal is another file, or the journal of a newer version.
         NotAJournal("JournalError", "ValueError") = "RW-JOURNAL-FOREIGN",

@@ -124,7 +124,9 @@ pub(crate) fn of_lock(path: &Path, holder: u32) -> Error {
     let path = path.display();
     let message = match holder {
         0 => format!("another process has the journal {path} open"),
-        pid if pid == std::process::id() => format!("this process has the journal {path} open already"),
+        pid if pid == std::process::id() => format!(
+            "this process has the journal {path} open already, in another `Journal`, `Flows` or map with a journal"
+        ),
         pid => format!("process {pid} has the journal {path} open"),
     };
     Error::new(Code::JournalLocked, message)
@@ -174,7 +176,12 @@ mod tests {
         let ours = std::process::id();
         for (holder, expected) in [
             (0, "another process has the journal journal open".to_string()),
-            (ours, "this process has the journal journal open already".to_string()),
+            (
+                ours,
+                "this process has the journal journal open already, in another `Journal`, `Flows` or map with a \
+                 journal"
+                    .to_string(),
+            ),
             (ours + 1, format!("process {} has the journal journal open", ours + 1)),
         ] {
             assert_eq!(of_lock(path, holder).message(), expected);

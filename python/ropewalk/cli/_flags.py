@@ -23,7 +23,7 @@ FLOWS_USAGE = """ropewalk flows ls FILE [--state STATE] [--json]
        ropewalk flows retry FILE ID
        ropewalk flows cancel FILE ID
        ropewalk flows fork FILE ID --from STEP [--id NEW]
-       ropewalk flows send FILE EVENT [VALUE]"""
+       ropewalk flows send FILE EVENT [VALUE] [--run ID]"""
 
 FLOWS_ABOUT = """\
 Look at the runs of flows in a journal, and ask for changes. FILE is the journal that ropewalk.flows.Flows writes.
@@ -37,7 +37,7 @@ actions
   retry   let a run go on that has failed, was cancelled or has stopped; its failed steps run again
   cancel  begin no further step of a run
   fork    start a new run that takes over the steps before STEP, a step's name or the beginning of its key
-  send    send an event to the runs that wait for it, or will; VALUE is JSON, or else text
+  send    send an event to the runs that wait for it, or will, or to one run; VALUE is JSON, or else text
 
   retry, cancel, fork and send are requests. They are on the disk when the command returns. The process that has the
   journal open serves them within a tenth of a second; if there is none, the next one does so when it opens it.
@@ -415,6 +415,7 @@ class FlowsOptions:
     svg: str | None = None
     step: str | None = None
     new: str | None = None
+    run: str | None = None
 
 
 _FLOWS_STATES = ("running", "sleeping", "waiting", "interrupted", "succeeded", "failed", "cancelled")
@@ -444,7 +445,9 @@ FLOWS_FLAGS = {
         ),
         Flag(("--id",), "options", "the id of the new run.", parse={"dest": "new", "metavar": "NEW"}),
     ),
-    "send": (),
+    "send": (
+        Flag(("--run",), "options", "the run which alone receives the event.", parse={"metavar": "ID"}),
+    ),
 }
 
 

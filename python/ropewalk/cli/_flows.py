@@ -219,7 +219,7 @@ def _epilog(path: str, history: History, owner: int | None) -> None:
     for _, request in posted(path, history.served):
         shown = described(request)
         print(f"request not served yet: {shown}")
-    for at, what, why in history.refused[-3:]:
+    for at, what, why in list(history.refused)[-3:]:
         print(f"refused at {_clock(at)}: {what}: {why}")
     if any(run.state == "running" for run in history.runs.values()):
         print(
@@ -288,8 +288,11 @@ def _send(path: str, options: FlowsOptions) -> int:
             value = json.loads(options.value)
         except ValueError:
             value = options.value
-    next(entries(path), None)  # Not into the void: the file must be a journal of flows.
-    return _posted(path, event(options.id, pickled(value)))
+    if options.run is None:
+        next(entries(path), None)  # Not into the void: the file must be a journal of flows.
+    else:
+        _run_in(history_of(path), path, options.run)
+    return _posted(path, event(options.id, pickled(value), options.run))
 
 
 def _request(path: str, options: FlowsOptions, request: Request) -> int:

@@ -8,7 +8,7 @@ import logging
 import queue
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from concurrent.futures import BrokenExecutor, CancelledError, Executor, Future
 from functools import partial
 from types import FunctionType
@@ -16,24 +16,25 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 
 from ropewalk._errors import JournalClosed, JournalError, PoolClosed, WorkerCrashed
 from ropewalk._keys import key_of, key_of_function, main_name
-from ropewalk._retry import Tries
-from ropewalk._step import Effect, StepCall, call
+from ropewalk._retry import Retry, Tries
+from ropewalk._step import Effect, call, hide_frames, raise_of_step
+from ropewalk.flows._calls import BATCH, Call, arrived, named_call, next_call
 from ropewalk.flows._failures import as_recorded, packed_error, text_of, unpacked_error, unrecordable
 from ropewalk.flows._flow import Flow
 from ropewalk.flows._history import Form, RunHistory, Step
 from ropewalk.flows._packed import has_buffers
 from ropewalk.flows._records import Entry, Kind, made, tried
-from ropewalk.flows._steps import StepSettings, carried_on_by
+from ropewalk.flows._steps import Asked, Execution, carried_on_by
 
 if TYPE_CHECKING:
     from ropewalk.flows._engine import Engine
 
 #: Seconds that a run waits in its thread before it gives the thread back.
 _PATIENCE = 1.0
+#: A function that has held its end back so often does so for good.
+HELD_BACK = 100
 #: The executors of the standard library, which are slow to import.
 _STANDARD = ("concurrent.futures.thread", "concurrent.futures.process")
-#: So many results are recorded with one sync at most.
-_BATCH = 512
 #: So many steps of a map are submitted at most whose results have not arrived.
 _FLYING = 4096
 
@@ -72,8 +73,8 @@ class Waiting(NamedTuple):
     is_over: Callable[[], bool]
 
 
-class Carried:
-    """A run that a thread carries on; see `_steps.Execution`."""
+class Carried(Execution):
+    """A run that a thread carries on."""
 
     def __init__(self, engine: Engine, history: RunHistory) -> None:
         self._engine = engine
@@ -81,6 +82,8 @@ class Carried:
         self._counts: dict[bytes, itertools.count[int]] = {}
         self._futures: set[Future[Any]] = set()
         self._unwound: Unwound | None = None
+        #: How often the function went on behind it.
+        self._held_back = 0
         #: Set when something has come for which the thread may wait.
         self.woken = threading.Event()
         #: Why the run does not go on here, once it was said.
@@ -147,32 +150,21 @@ class Carried:
 
     # --- steps ------------------------------------------------------------------------------------------------------
 
-    def step(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        settings: StepSettings,
-    ) -> Any:
-        """Runs a step, or returns its recorded result."""
-        name, known_as = self._identity(function, settings.name)
-        made_call = Call(
-            "call", name, self._key("call", name, known_as, (args, kwargs)), function, args, kwargs
-        )
+    def step(self, asked: Asked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        name, known_as = self._identity(asked.function, asked.name)
+        key = self._key("call", name, known_as, (args, kwargs))
+        made_call = Call("call", name, key, asked.function, args, kwargs)
         found = self.history.steps.get(made_call.key)
         if found is not None and found.state != "running":
             return self._recorded(found)
-        self._run(made_call, self._executor(settings), Tries(settings.retry))
+        self._run(made_call, self._executor(asked), Tries(asked.retry))
         return made_call.taken()
 
-    def map(
-        self, function: Callable[..., Any], inputs: list[tuple[Any, ...]], settings: StepSettings
-    ) -> list[Any]:
-        """Runs a step for each input."""
-        name, known_as = self._identity(function, settings.name)
-        executor = self._executor(settings)
+    def map(self, asked: Asked, inputs: list[tuple[Any, ...]]) -> list[Any]:
+        name, known_as = self._identity(asked.function, asked.name)
+        executor = self._executor(asked)
         calls = [
-            Call("map", name, self._key("map", name, known_as, (args, _NONE)), function, args, _NONE)
+            Call("map", name, self._key("map", name, known_as, (args, _NONE)), asked.function, args, _NONE)
             for args in inputs
         ]
         left = [one for one in calls if not self._is_known(one)]
@@ -180,9 +172,9 @@ class Carried:
             self._check()
         if executor is None:
             for one in left:
-                self._run(one, None, Tries(settings.retry))
+                self._run(one, None, Tries(asked.retry))
         elif left:
-            self._run_all(left, executor, settings)
+            self._run_all(left, executor, asked.retry)
         for index, one in enumerate(calls):
             if one.error is not None:
                 one.error.add_note(f"It is input {index} of step.map({name}).")
@@ -206,13 +198,13 @@ class Carried:
         assert one.entry is not None
         self._commit([one.entry])
 
-    def _run_all(self, left: list[Call], executor: Executor, settings: StepSettings) -> None:
+    def _run_all(self, left: list[Call], executor: Executor, retry: Retry) -> None:
         """Runs steps on an executor, all at once, and records their outcomes as they come."""
         arrivals: queue.SimpleQueue[tuple[Call, Future[Any]]] = queue.SimpleQueue()
         #: Those that are tried again, by the time of that.
         later: list[tuple[float, int, Call]] = []
         number = itertools.count()
-        tries = {one: Tries(settings.retry) for one in left}
+        tries = {one: Tries(retry) for one in left}
         flying = 0
         unwound: Unwound | None = None
 
@@ -223,7 +215,7 @@ class Carried:
             self._begin(one)
         waiting = iter(left)
         while True:
-            while unwound is None and flying < _FLYING and (ready := _next(later, waiting)) is not None:
+            while unwound is None and flying < _FLYING and (ready := next_call(later, waiting)) is not None:
                 try:
                     submit(ready)
                 except Exception as error:  # A closed pool, or a full one: the outcome of the attempt.
@@ -234,7 +226,7 @@ class Carried:
             if not flying and (unwound is not None or not later):
                 break
             entries: list[Entry] = []
-            for one, future in _arrived(arrivals, later[0][0] if later else None, flying > 0):
+            for one, future in arrived(arrivals, later[0][0] if later else None, flying > 0):
                 flying -= 1
                 self._futures.discard(future)
                 one.is_interruptible = future.cancelled() or not isinstance(
@@ -275,6 +267,8 @@ class Carried:
                     text_of(error),
                 )
                 return False
+            # Of a worker process nothing but ours is left; the cause has its text.
+            hide_frames(error, wholly=True)
             one.error = error
         else:
             try:
@@ -305,7 +299,8 @@ class Carried:
     def _submit(self, one: Call, executor: Executor) -> Future[tuple[Any, list[Effect]]]:
         one.attempts += 1
         try:
-            future = executor.submit(call, one.described(self.history), one.function, one.args, one.kwargs)
+            made_by = named_call(one.function) if hasattr(executor, "options") else call
+            future = executor.submit(made_by, one.described(self.history), one.function, one.args, one.kwargs)
         except RuntimeError as error:
             if any(base.__module__ in _STANDARD for base in type(executor).__mro__):
                 # The executors of the standard library have no other error for a pool that was shut down.
@@ -316,25 +311,23 @@ class Carried:
             future.cancel()
         return future
 
-    def _executor(self, settings: StepSettings) -> Executor | None:
-        executor = settings.pool if settings.has_pool else self._engine.pool
-        if settings.timeout is None:
+    def _executor(self, asked: Asked) -> Executor | None:
+        executor = asked.pool if asked.has_pool else self._engine.pool
+        if asked.timeout is None:
             return executor
         options: Any = getattr(executor, "options", None)
         if options is None:
             raise ValueError("timeout= needs a pool of Ropewalk's: a call in this thread cannot be ended")
-        limited: Executor = options(task_timeout=settings.timeout)
+        limited: Executor = options(task_timeout=asked.timeout)
         return limited
 
     # --- waits ------------------------------------------------------------------------------------------------------
 
     def sleep(self, seconds: float) -> None:
-        """Sleeps for some time from the first call on."""
         key = self._key("sleep", "sleep", b"sleep", seconds)
         self._sleep(key, f"sleep {seconds:g} s", lambda: time.time() + seconds)
 
     def sleep_until(self, when: float) -> None:
-        """Sleeps until a time, in seconds since 1970."""
         self._sleep(self._key("sleep", "sleep_until", b"until", when), "sleep_until", lambda: when)
 
     def _sleep(self, key: bytes, name: str, until: Callable[[], float]) -> None:
@@ -350,7 +343,6 @@ class Carried:
         self._commit([made(Kind.FINISHED, self.history.number, *_plain(name, "sleep"), key=key)])
 
     def wait_event(self, name: str, timeout: float | None, default: Any) -> Any:
-        """Waits for the next event of a name."""
         key = self._key("event", name, b"event", name)
         found = self.history.steps.get(key)
         if found is not None and found.state != "running":
@@ -361,7 +353,7 @@ class Carried:
         self._check()
         # The first that this run has not received.
         position = self._positions.get(name, 0)
-        event = self._engine.event_after(name, position)
+        event = self._event_after(name, position)
         if event is None:
             if found is None:
                 until = None if timeout is None else time.time() + timeout
@@ -371,11 +363,11 @@ class Carried:
                 until,
                 name,
                 lambda: (
-                    self._engine.event_after(name, position) is not None
+                    self._event_after(name, position) is not None
                     or (until is not None and time.time() >= until)
                 ),
             )
-            event = self._engine.event_after(name, position)
+            event = self._event_after(name, position)
         at, packed = event or (0, b"")
         fields = (
             name.encode(),
@@ -389,6 +381,9 @@ class Carried:
             return default
         self._positions[name] = at + 1
         return self._engine.packer.unpack(packed)
+
+    def _event_after(self, name: str, position: int) -> tuple[int, bytes] | None:
+        return self._engine.event_after(name, position, self.history.number)
 
     def _wait_begins(self, key: bytes, name: str, form: Form, until: float | None) -> Step:
         """Records until when a step waits, before it waits: the end of the process shall not begin the time anew."""
@@ -428,7 +423,6 @@ class Carried:
     # --- effects ----------------------------------------------------------------------------------------------------
 
     def effect(self, effect: Effect) -> None:
-        """Records an effect of the flow itself."""
         function, args, kwargs = effect
         name, known_as = self._identity(function, None)
         key = self._key("effect", name, known_as, (args, kwargs))
@@ -478,7 +472,7 @@ class Carried:
             error.add_note(
                 f"The step {step.name} has failed so in an earlier execution of the run {self.history.id!r}."
             )
-            raise error
+            raise_of_step(error)
         try:
             return self._engine.packer.unpack(step.outcome)
         except JournalError as error:
@@ -523,8 +517,8 @@ class Carried:
         if self.stopped == "cancelled":
             raise self._unwinding("cancelled")
         try:
-            for start in range(0, len(entries), _BATCH):
-                self._engine.record(entries[start : start + _BATCH])
+            for start in range(0, len(entries), BATCH):
+                self._engine.record(entries[start : start + BATCH])
         except JournalError as error:
             raise self._broken(error) from error
         for entry in entries:
@@ -535,6 +529,9 @@ class Carried:
     def _check(self) -> None:
         """Ends the function if the run does not go on here."""
         if self._unwound is not None:
+            self._held_back += 1
+            if self._held_back >= HELD_BACK:
+                self._engine.abandon(self, self._unwound)
             raise self._unwound
         if self.stopped is not None:
             raise self._unwinding(self.stopped)
@@ -552,94 +549,6 @@ class Carried:
         if self._unwound is None:
             self._unwound = Unwound(why, cause)
         return self._unwound
-
-
-class Call:
-    """A step that is run, or was."""
-
-    __slots__ = (
-        "args",
-        "attempts",
-        "began",
-        "delay",
-        "entry",
-        "error",
-        "form",
-        "function",
-        "is_interruptible",
-        "key",
-        "kwargs",
-        "name",
-        "value",
-    )
-
-    def __init__(
-        self,
-        form: Form,
-        name: str,
-        key: bytes,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> None:
-        self.form: Form = form
-        self.name, self.key = name, key
-        self.function, self.args, self.kwargs = function, args, kwargs
-        self.attempts = 0
-        self.began = 0.0
-        #: Whether an error may come from the end of the executor.
-        self.is_interruptible = False
-        #: Seconds until the next attempt.
-        self.delay = 0.0
-        #: The record of its outcome.
-        self.entry: Entry | None = None
-        self.value: Any = None
-        self.error: Exception | None = None
-
-    def begin_in(self, run: RunHistory) -> Entry:
-        """Returns the record of its begin."""
-        name, form = self.name.encode(), self.form.encode()
-        return made(Kind.BEGAN, run.number, name, form, b"", key=self.key, at=self.began)
-
-    def described(self, run: RunHistory) -> StepCall:
-        """Returns what the step says of itself where it runs. Its key there is that of no other run."""
-        return StepCall(run.id, self.name, key_of((run.nonce, self.key)).hex(), self.attempts)
-
-    def taken(self) -> Any:
-        """Returns the result, or raises the error."""
-        if self.error is None:
-            return self.value
-        error, self.error = self.error, None
-        try:
-            raise error
-        finally:
-            # The traceback refers to this frame: what refers to the error would make a cycle of it.
-            del error
-
-
-def _next(later: list[tuple[float, int, Call]], waiting: Iterator[Call]) -> Call | None:
-    """Returns the next step to be submitted, if there is one now."""
-    if later and later[0][0] <= time.monotonic():
-        return heapq.heappop(later)[2]
-    return next(waiting, None)
-
-
-def _arrived(
-    arrivals: queue.SimpleQueue[tuple[Call, Future[Any]]], due: float | None, is_flying: bool
-) -> list[tuple[Call, Future[Any]]]:
-    """Waits for arrivals until a time, and returns those that are there."""
-    if not is_flying:
-        # Nothing can arrive before the next attempt; a stop is seen between these slices.
-        time.sleep(min(max(0.0, (due or 0.0) - time.monotonic()), 0.05))
-        return []
-    found: list[tuple[Call, Future[Any]]] = []
-    try:
-        found.append(arrivals.get(timeout=None if due is None else max(0.0, due - time.monotonic())))
-        while len(found) < _BATCH:
-            found.append(arrivals.get_nowait())
-    except queue.Empty:
-        pass
-    return found
 
 
 def _plain(name: str, form: Form) -> tuple[bytes, bytes, bytes, bytes, bytes]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import gc
 import inspect
 import textwrap
 import weakref
@@ -20,7 +21,7 @@ T = TypeVar("T")
 #: What happens to a run whose flow has other code than when the run began.
 Code = Literal["refuse", "resume", "restart"]
 
-#: The flows of this program by their names. A name belongs to the last function that was decorated with it.
+#: The flows of this program by their names. Of functions of one place the last one has the name.
 _KNOWN: weakref.WeakValueDictionary[str, Flow[..., Any]] = weakref.WeakValueDictionary()
 
 
@@ -41,11 +42,11 @@ class Flow(Generic[P, T]):
         except (OSError, TypeError, SyntaxError):
             self._source = None
         self._digest: bytes | None = None
-        other = _KNOWN.get(self._name)
-        if other is not None and not _is_made_again(other._function, function):
+        place = _other_place(self._name, function)
+        if place is not None:
             raise ValueError(
-                f"{_place(function)} and {_place(other._function)} are both flows of the name {self._name!r}; give one "
-                f"of them another name, as in @flow(name=...)"
+                f"{_place(function)} and {place} are both flows of the name {self._name!r}, by which a run finds its "
+                f"code again; give one of them another name, as in @flow(name=...)"
             )
         _KNOWN[self._name] = self
 
@@ -173,9 +174,22 @@ def _refuse(function: object) -> Never:
     raise TypeError(f"a flow must be a plain function, not {function!r}{hint}")
 
 
-def _is_made_again(one: Callable[..., Any], other: Callable[..., Any]) -> bool:
-    """Whether a function takes another's place, as in a notebook's cell that runs again, or a module loaded again."""
-    return one.__module__ == other.__module__ or "<" in other.__qualname__
+def _other_place(name: str, function: Callable[..., Any]) -> str | None:
+    """Returns the place of another function that is the flow of a name; `None` if there is none.
+
+    A notebook's cell that runs again, and a module that is loaded again, make a function of the same place.
+    """
+    mine, place = _place(function), _place_of(name)
+    if place not in (None, mine):
+        # One that nothing needs any more may be a part of a cycle.
+        gc.collect()
+        place = _place_of(name)
+    return None if place == mine else place
+
+
+def _place_of(name: str) -> str | None:
+    found = known(name)
+    return None if found is None else _place(found._function)
 
 
 def _place(function: Any) -> str:

@@ -7,6 +7,7 @@ import inspect
 import itertools
 import os
 import re
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -17,16 +18,20 @@ from os.path import realpath
 from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 from ropewalk._checked import checked_count, checked_limit, checked_switch
-from ropewalk._errors import FlowError, FlowUnknown
+from ropewalk._errors import FlowError, FlowUnknown, JournalLocked
 from ropewalk._keys import key_of
 from ropewalk._retry import Retry
+from ropewalk.flows._changes import open_runs, send as send_here, start
 from ropewalk.flows._engine import Engine
 from ropewalk.flows._flow import Flow
-from ropewalk.flows._history import entries
+from ropewalk.flows._forgetting import forget
+from ropewalk.flows._forking import fork
+from ropewalk.flows._history import entries, history_of
 from ropewalk.flows._packed import pickled
 from ropewalk.flows._requests import event, post
 from ropewalk.flows._run import Run
 from ropewalk.flows._steps import execution
+from ropewalk.pool.parent._exit import was_interrupted
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -47,7 +52,8 @@ class Flows:
 
     One process has a journal open at a time, and loses it in the moment in which it dies; the next one then carries its
     runs on. As a context manager it waits at the end of the block until every run has ended, or sleeps, or waits for an
-    event; after an exception it stops behind the steps that are running, and after Ctrl-C at once.
+    event, and logs how many are left; after an exception it stops behind the steps that are running, and after Ctrl-C
+    at once.
 
     Args:
         path: the journal's file. Results of more than 64 KiB are files in the folder ``<path>.results``, and what other
@@ -95,10 +101,19 @@ class Flows:
             raise TypeError(f"pool must be an executor, or None, not {pool!r}")
         if not isinstance(cast("Any", deliveries), Retry):
             raise TypeError(f"deliveries must be a Retry, not {deliveries!r}")
+        _end_before_executors()
         self._path = realpath(path)
-        self._engine = Engine(self._path, pool, max_running, deliveries)
+        caller = sys._getframe(1)
+        self._place = f"{caller.f_code.co_filename}:{caller.f_lineno}"
         try:
-            self._engine.open(resume=resume)
+            self._engine = Engine(self._path, pool, max_running, deliveries)
+        except JournalLocked as error:
+            for other in tuple(_OPEN):
+                if other._path == self._path:
+                    error.add_note(f"It was opened by the Flows that {other._place} has made.")
+            raise
+        try:
+            open_runs(self._engine, resume=resume)
         except BaseException:
             self._engine.close("abort")
             raise
@@ -142,8 +157,8 @@ class Flows:
                 f"the arguments of {flow.name} have no key: {error}. Pass what they are made from, for instance a path "
                 f"instead of an open file"
             ) from error
-        return self._engine.start(
-            flow, self._new_id(flow) if id is None else _checked_id(id), key, (args, kwargs)
+        return start(
+            self._engine, flow, self._new_id(flow) if id is None else _checked_id(id), key, (args, kwargs)
         )
 
     def get(self, id: str) -> Run[Any]:
@@ -152,24 +167,27 @@ class Flows:
         Raises:
             FlowUnknown: there is none.
         """
-        run = self._engine.runs.get(id)
-        if run is None:
-            raise FlowUnknown(f"{self._path} has no run {id!r}")
-        return run
+        return self._engine.run(id)
 
     def runs(self) -> list[Run[Any]]:
         """Returns all runs, in the order of their starts."""
         return list(self._engine.runs.values())
 
-    def send(self, name: str, value: Any = True) -> None:
+    def send(self, name: str, value: Any = True, *, run: str | None = None) -> None:
         """Sends an event to all runs that wait for it, or will. When this returns, it is on the disk.
+
+        ``run`` is the id of the run which alone receives it.
 
         Raises:
             TypeError: the value cannot be pickled.
+            FlowUnknown: there is no run of the id.
+            FlowError: the run has succeeded.
             JournalError: it could not be recorded.
         """
         _refuse_in_flow("Flows.send", "ropewalk.flows.send(path, name) in a step")
-        self._engine.send(_checked_event(name), _pickled_event(name, value))
+        if run is not None:
+            _checked_id(run)
+        send_here(self._engine, _checked_event(name), _pickled_event(name, value), run)
 
     def fork(self, id: str, from_step: str, new_id: str | None = None) -> Run[Any]:
         """Starts a new run that takes the finished steps of an old one over, up to a step, and goes on from there.
@@ -182,13 +200,17 @@ class Flows:
             FlowExists: there is a run of the new id.
         """
         _refuse_in_flow("Flows.fork", "it in the program")
-        return self._engine.fork(id, from_step, None if new_id is None else _checked_id(new_id))
+        return fork(self._engine, id, from_step, None if new_id is None else _checked_id(new_id))
 
     def forget(self, *ids: str, older_than: float | timedelta | None = None) -> list[str]:
         """Removes runs that have ended from the journal, with the files of their results; returns their ids.
 
         ``ids`` names them; or ``older_than`` takes all that have ended so many seconds ago, and the events that came
         before that too. Runs with effects that are not delivered stay. The ids may then be used anew.
+
+        It compacts the journal: the records that stay are in memory meanwhile, without large results. While the new
+        file is written, starts, events and ends of runs wait, and steps with effects or large results; other steps of
+        the runs that are running go on, and are recorded.
 
         Raises:
             FlowUnknown: there is no run of an id.
@@ -213,7 +235,7 @@ class Flows:
                     chosen.append(run.id)
         chosen = list(dict.fromkeys(chosen))
         if chosen or before is not None:
-            self._engine.forget(chosen, before)
+            forget(self._engine, chosen, before)
         return chosen
 
     def wait(self, timeout: float | None = None) -> bool:
@@ -228,7 +250,9 @@ class Flows:
         """Closes the journal; runs that have not ended go on when it is opened again.
 
         With ``finish`` it waits as `wait` does. Without, no further step begins; the steps that are running are
-        finished and recorded.
+        finished and recorded. Runs that sleep or wait for an event stay as they are: the logger ``ropewalk.flows``
+        says at level INFO how many there are, and until when. They go on when the journal is opened again, also those
+        whose time has come meanwhile.
         """
         _refuse_in_flow("Flows.close", "it in the program")
         try:
@@ -270,21 +294,24 @@ class Flows:
         return f"<Flows {self._path!r}, {len(self._engine.runs)} runs>"
 
 
-def send(path: str | os.PathLike[str], name: str, value: Any = True) -> None:
+def send(path: str | os.PathLike[str], name: str, value: Any = True, *, run: str | None = None) -> None:
     """Sends an event to the runs of a journal, whichever process has it open, or none.
 
     When this returns, the event is on the disk. The process that has the runs sees it within a tenth of a second; if
-    there is none, the next one does.
+    there is none, the next one does. ``run`` is the id of the run which alone receives it.
 
     Raises:
         JournalError: there is no such journal, or the request could not be written.
+        FlowUnknown: there is no run of the id.
         TypeError: the value cannot be pickled.
     """
     found = realpath(path)
     # Not into the void: the file must be a journal of flows.
     for _ in islice(entries(found), 1):
         pass
-    post(found, event(_checked_event(name), _pickled_event(name, value)))
+    if run is not None and _checked_id(run) not in history_of(found, lean=True).runs:
+        raise FlowUnknown(f"{found} has no run {run!r}")
+    post(found, event(_checked_event(name), _pickled_event(name, value), run))
 
 
 def _refuse_in_flow(call: str, instead: str) -> None:
@@ -318,8 +345,6 @@ def _checked_event(name: object) -> str:
 
 def _at_exit() -> None:
     """Waits for the runs that are running, as the standard library does for its futures."""
-    from ropewalk.pool.parent._exit import was_interrupted
-
     for flows in list(_OPEN):
         if was_interrupted():
             flows._engine.close("abort")
@@ -332,11 +357,19 @@ def _forked() -> None:
 
 
 os.register_at_fork(after_in_child=_forked)
-# Before the pools finish, which their steps need: what was registered last is called first.
-_register: Callable[[Callable[[], None]], object] | None = getattr(threading, "_register_atexit", None)
-if _register is None:
-    atexit.register(_at_exit)
-else:
-    from ropewalk.pool.parent import _exit as _exit  # Registers the end of the pools.
+#: The modules that wait at the end of the program for the executors which steps need.
+_WAITING = ("concurrent.futures.thread", "concurrent.futures.process", "ropewalk.pool.parent._exit")
+_register: Callable[[Callable[[], None]], object] = getattr(threading, "_register_atexit", atexit.register)
+#: Those of them that were loaded when `_at_exit` was registered last.
+_waiting: set[str] = set()
 
-    _register(_at_exit)
+
+def _end_before_executors() -> None:
+    """Registers the end of the flows again if an executor was loaded since: what was registered last is called first.
+
+    Else the executor would finish what is queued after Ctrl-C, and take no step of a run that is still running.
+    """
+    loaded = {name for name in _WAITING if name in sys.modules}
+    if not loaded <= _waiting:
+        _register(_at_exit)
+        _waiting.update(loaded)

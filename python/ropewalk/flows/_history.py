@@ -5,7 +5,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from bisect import bisect_left
+from collections import deque
+from collections.abc import Container, Iterable, Iterator
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import Literal, cast
@@ -105,13 +107,35 @@ class Events:
 
     #: How many were forgotten, which is the position of the first that is there.
     first: int = 0
-    #: The packed values, in the order in which they came.
-    values: list[bytes] = field(default_factory=list[bytes])
+    #: In the order in which they came: the number of the run that an event is for, 0 for all, and its packed value.
+    values: list[tuple[int, bytes]] = field(default_factory=list[tuple[int, bytes]])
+    #: The positions of the events for a run, or for all: of one name there may be an event for each of many runs.
+    _places: dict[int, list[int]] = field(default_factory=dict[int, list[int]])
 
-    def after(self, position: int) -> tuple[int, bytes] | None:
-        """Returns the first event from a position on, and its position."""
-        index = max(position - self.first, 0)
-        return (self.first + index, self.values[index]) if index < len(self.values) else None
+    def append(self, run: int, packed: bytes) -> None:
+        """Adds an event for a run, or for all."""
+        self._places.setdefault(run, []).append(self.first + len(self.values))
+        self.values.append((run, packed))
+
+    def after(self, position: int, run: int) -> tuple[int, bytes] | None:
+        """Returns the first event for a run from a position on: its position, and its packed value."""
+        found: list[int] = []
+        for places in (self._places.get(0, ()), self._places.get(run, ())):
+            index = bisect_left(places, position)
+            found += places[index : index + 1]
+        return (min(found), self.values[min(found) - self.first][1]) if found else None
+
+    def forget(self, count: int, runs: Container[int]) -> None:
+        """Forgets so many events, from the first on, and the values of those for some runs."""
+        self.first += count
+        kept = self.values[count:]
+        self.values, self._places = [], {}
+        for run, packed in kept:
+            self.append(run, b"" if run in runs else packed)
+
+
+#: So many refused requests are kept in memory; the journal has all until it is compacted.
+_REFUSED = 100
 
 
 class History:
@@ -128,7 +152,8 @@ class History:
         self.events: dict[str, Events] = {}
         #: The numbers of the last requests that were served, by the files in which they stood.
         self.served: dict[int, int] = {}
-        self.refused: list[tuple[float, str, str]] = []
+        #: The last requests that were refused: when, what, and why.
+        self.refused: deque[tuple[float, str, str]] = deque(maxlen=_REFUSED)
         self.next_number = 1
         #: Steps of a fork, which stand before its start.
         self._early: dict[int, list[Entry]] = {}
@@ -145,7 +170,7 @@ class History:
         if kind is Kind.STARTED:
             self._start(entry)
         elif kind is Kind.EVENT:
-            self.events.setdefault(entry.text(0), Events()).values.append(entry.fields[1])
+            self.events.setdefault(entry.text(0), Events()).append(entry.run, entry.fields[1])
         elif kind is Kind.FORGOTTEN:
             self.events.setdefault(entry.text(0), Events()).first = int(entry.fields[1])
         elif kind is Kind.REFUSED:

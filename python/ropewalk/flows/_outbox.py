@@ -49,6 +49,7 @@ class Outbox:
 
     def add(self, run: RunHistory) -> None:
         """Delivers what the run has, if that is not under way."""
+        problem: RuntimeError | None = None
         with self._lock:
             if self._is_closed or run.number in self._tries or not run.effects:
                 return
@@ -59,13 +60,15 @@ class Outbox:
                 try:
                     thread.start()
                 except RuntimeError as error:
-                    _log.warning("effects wait for a thread: %s", error)
+                    problem = error
                 else:
                     self._threads.append(thread)
                 if not self._threads:
                     self._ready.remove(run)
                     del self._tries[run.number]
             self._changed.notify()
+        if problem is not None:
+            _log.warning("effects wait for a thread: %s", problem)
 
     def wait(self, timeout: float | None = None) -> bool:
         """Waits until nothing can be delivered now; returns whether that is so. What is tried again later is left."""

@@ -45,7 +45,7 @@ class Kind(IntEnum):
     DELIVERED = 5
     #: A delivery has failed and is tried again: text of the error.
     UNDELIVERED = 6
-    #: An event has come: name, packed value.
+    #: An event has come, for the run whose number the record has, or for all runs: name, packed value.
     EVENT = 7
     #: A run has ended: state, packed result or error, text of the error.
     ENDED = 8

@@ -36,7 +36,7 @@ class Request(TypedDict):
     do: Do
     #: The number of this file of requests, in its first record.
     file: NotRequired[int]
-    #: The id of the run.
+    #: The id of the run; for an event that of the run which alone receives it.
     id: NotRequired[str]
     #: The name of the event.
     name: NotRequired[str]
@@ -47,9 +47,12 @@ class Request(TypedDict):
     new: NotRequired[str]
 
 
-def event(name: str, packed: bytes) -> Request:
-    """Returns the request for an event with a packed value."""
-    return {"do": "event", "name": name, "value": base64.b64encode(packed).decode()}
+def event(name: str, packed: bytes, run: str | None) -> Request:
+    """Returns the request for an event with a packed value, for all runs or for one."""
+    request: Request = {"do": "event", "name": name, "value": base64.b64encode(packed).decode()}
+    if run is not None:
+        request["id"] = run
+    return request
 
 
 def described(request: Request | str) -> str:

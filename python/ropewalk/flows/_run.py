@@ -10,6 +10,7 @@ from datetime import datetime
 from typing import TYPE_CHECKING, Any, Generic, Literal, NamedTuple, TypeAlias, TypeVar, cast
 
 from ropewalk._errors import FlowCancelled, FlowCodeChanged
+from ropewalk._step import hide_frames, raise_of_step
 from ropewalk.flows._failures import unpacked_error
 from ropewalk.flows._history import Form, RunHistory, Step, StepState, begun_step, history_of
 
@@ -163,7 +164,18 @@ class Run(Generic[T]):
             FlowsClosed: the flows were closed before its end.
             Exception: what the flow has raised.
         """
-        return self._outcome().result(timeout)
+        outcome = self._outcome()
+        error = outcome.exception(timeout)
+        if error is None:
+            return outcome.result()
+        try:
+            raise_of_step(error)
+        except BaseException:
+            hide_frames(error)
+            raise
+        finally:
+            # Its traceback refers to this frame.
+            del error
 
     def exception(self, timeout: float | None = None) -> BaseException | None:
         """Waits for the end of the run, and returns what the flow has raised, or `None`."""
@@ -184,7 +196,9 @@ class Run(Generic[T]):
         The record of it is on the disk when this returns. Finished steps keep their results, and `retry` lets the run
         go on behind them. Returns whether the run is cancelled; one that has ended otherwise is not.
         """
-        return self._engine.cancel(self)
+        from ropewalk.flows._changes import cancel  # It makes runs.
+
+        return cancel(self._engine, self)
 
     def retry(self) -> None:
         """Lets the run go on that has failed, was cancelled or has stopped; its failed steps run again.
@@ -195,7 +209,9 @@ class Run(Generic[T]):
             FlowError: it is running, or has succeeded.
             FlowUnknown: the program has no flow of its name.
         """
-        self._engine.retry(self)
+        from ropewalk.flows._changes import retry  # It makes runs.
+
+        retry(self._engine, self)
 
     def steps(self) -> tuple[StepRecord, ...]:
         """Returns the steps that have begun, in their order."""

@@ -17,7 +17,7 @@ class Secret:
     """The name of an environment variable whose value is neither recorded nor printed.
 
     A step gets the secret as an argument, and reads `value` where it runs. The journal has the name alone, and the
-    value is blotted out of the errors that are recorded and shown.
+    value is blotted out of the errors that are recorded, shown, and raised in the program, their causes included.
 
     Examples:
         >>> import os
@@ -98,6 +98,11 @@ def blotted(value: Any) -> Any:
     _Blotting(file, 5).dump(value)
     file.seek(0)
     return _Blotted(file).load()
+
+
+def are_known() -> bool:
+    """Whether this process has made or unpickled a secret whose value it has."""
+    return bool(_NAMES) and bool(_values())
 
 
 def has_secret(data: bytes) -> bool:

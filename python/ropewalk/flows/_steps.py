@@ -8,16 +8,26 @@ from __future__ import annotations
 
 import secrets
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable
 from contextvars import ContextVar
 from datetime import datetime, timedelta
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from ropewalk._checked import checked_limit, checked_seconds
 from ropewalk._errors import FlowError
 from ropewalk._retry import Retry, is_coroutine_function
-from ropewalk._step import CurrentStep, Effect, StepCall, add_effect, call, checked_effect, current
+from ropewalk._step import (
+    CurrentStep,
+    Effect,
+    StepCall,
+    add_effect,
+    call,
+    checked_effect,
+    current,
+    hide_frames,
+)
 
 if TYPE_CHECKING:
     from concurrent.futures import Executor
@@ -28,9 +38,10 @@ T = TypeVar("T")
 _THEIRS: Any = object()
 
 
-class StepSettings(NamedTuple):
-    """How a step is run."""
+class Asked(NamedTuple):
+    """The function of a step, or of the steps of a map, and how it is run."""
 
+    function: Callable[..., Any]
     retry: Retry
     timeout: float | None
     #: Whether it names a pool; else it runs on that of the flows.
@@ -39,62 +50,52 @@ class StepSettings(NamedTuple):
     name: str | None
 
 
-class Execution(Protocol):
+class Execution(ABC):
     """What a run's thread offers to its flow's code."""
 
-    def step(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        settings: StepSettings,
-    ) -> Any:
+    @abstractmethod
+    def step(self, asked: Asked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         """Runs a step, or returns its recorded result."""
 
-    def map(
-        self, function: Callable[..., Any], inputs: list[tuple[Any, ...]], settings: StepSettings
-    ) -> list[Any]:
+    @abstractmethod
+    def map(self, asked: Asked, inputs: list[tuple[Any, ...]]) -> list[Any]:
         """Runs a step for each input."""
-        ...
 
+    @abstractmethod
     def sleep(self, seconds: float) -> None:
         """Sleeps for some time from the first call on."""
 
+    @abstractmethod
     def sleep_until(self, when: float) -> None:
         """Sleeps until a time, in seconds since 1970."""
 
+    @abstractmethod
     def wait_event(self, name: str, timeout: float | None, default: Any) -> Any:
         """Waits for the next event of a name."""
 
+    @abstractmethod
     def effect(self, effect: Effect) -> None:
         """Records an effect of the flow itself."""
 
 
-class _Plain:
+class _Plain(Execution):
     """Runs everything at once, without a journal."""
 
-    def step(
-        self,
-        function: Callable[..., Any],
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-        settings: StepSettings,
-    ) -> Any:
-        name: str = settings.name or getattr(function, "__qualname__", "") or type(function).__qualname__
+    def step(self, asked: Asked, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        function = asked.function
+        name: str = asked.name or getattr(function, "__qualname__", "") or type(function).__qualname__
         described = StepCall("", name, secrets.token_hex(16), 1)
-        retried = settings.retry(partial(call, described, function))
-        if settings.pool is None:
+        retried = asked.retry(partial(call, described, function))
+        if asked.pool is None:
             value, effects = retried(args, kwargs)
         else:
-            value, effects = settings.pool.submit(retried, args, kwargs).result(settings.timeout)
+            value, effects = asked.pool.submit(retried, args, kwargs).result(asked.timeout)
         for effect in effects:
             self.effect(effect)
         return value
 
-    def map(
-        self, function: Callable[..., Any], inputs: list[tuple[Any, ...]], settings: StepSettings
-    ) -> list[Any]:
-        return [self.step(function, args, {}, settings) for args in inputs]
+    def map(self, asked: Asked, inputs: list[tuple[Any, ...]]) -> list[Any]:
+        return [self.step(asked, args, {}) for args in inputs]
 
     def sleep(self, seconds: float) -> None:
         time.sleep(seconds)
@@ -190,7 +191,12 @@ class _Step:
             Exception: what the function raised.
         """
         found = _here("step()")
-        result: T = found.step(function, args, kwargs, _settings(function, retries, timeout, pool, name))
+        asked = _asked(function, retries, timeout, pool, name)
+        try:
+            result: T = found.step(asked, args, kwargs)
+        except Exception as error:
+            hide_frames(error)
+            raise
         return result
 
     def map(
@@ -211,7 +217,13 @@ class _Step:
         found = _here("step.map()")
         if not iterables:
             raise TypeError("step.map needs an iterable of inputs")
-        return found.map(function, [*zip(*iterables)], _settings(function, retries, timeout, pool, name))  # noqa: B905
+        asked = _asked(function, retries, timeout, pool, name)
+        inputs: list[tuple[Any, ...]] = [*zip(*iterables)]  # noqa: B905
+        try:
+            return found.map(asked, inputs)
+        except Exception as error:
+            hide_frames(error)
+            raise
 
     def __repr__(self) -> str:
         return "<function step of ropewalk.flows>"
@@ -220,13 +232,17 @@ class _Step:
 step = _Step()
 
 
-#: Those of a step without settings, of which a flow may have many.
-_USUAL = StepSettings(Retry(1), None, False, None, None)
+#: That of a step without settings, of which a flow may have many.
+_ONCE = Retry(1)
 
 
-def _settings(
-    function: object, retries: int | Retry, timeout: float | None, pool: Executor | None, name: str | None
-) -> StepSettings:
+def _asked(
+    function: Callable[..., Any],
+    retries: int | Retry,
+    timeout: float | None,
+    pool: Executor | None,
+    name: str | None,
+) -> Asked:
     given: Any = function
     if not callable(given):
         raise TypeError(
@@ -237,7 +253,7 @@ def _settings(
             f"a step must be a plain function, and {given!r} is an asynchronous one; run it by asyncio.run"
         )
     if retries == 0 and timeout is None and pool is _THEIRS and name is None and type(retries) is int:
-        return _USUAL
+        return Asked(given, _ONCE, None, False, None, None)
     if not isinstance(retries, Retry):
         checked_retries: Any = retries
         if type(checked_retries) is not int or retries < 0:
@@ -249,7 +265,7 @@ def _settings(
     if name is not None and (not isinstance(name, str) or not name):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"name must be text, not {name!r}")
     has_pool = pool is not _THEIRS
-    return StepSettings(retries, timeout, has_pool, pool if has_pool else None, name)
+    return Asked(given, retries, timeout, has_pool, pool if has_pool else None, name)
 
 
 def sleep(seconds: float) -> None:
@@ -285,7 +301,7 @@ def wait_event(name: str, timeout: float | None = None, default: Any = None) -> 
     """Waits in a flow for an event, also over the end of the process, and returns the event's value.
 
     Events stay: one that was sent before counts too. A wait takes the first event of its name that this run has not
-    received; every run has all of them.
+    received; every run has all of them, but for those that were sent to one run.
 
     Args:
         name: the event's name; `Flows.send`, `ropewalk.flows.send` and `ropewalk flows send` send one.

@@ -124,7 +124,7 @@ def original(tmp_path_factory: pytest.TempPathFactory) -> Path:
         runs[2].cancel()
         assert runs[2].exception(30) is not None
         flows.fork("worked", "mapped").result(30)
-        assert flows._engine._outbox.wait(30)
+        assert flows._engine.outbox.wait(30)
         flows.close(finish=False)
     return folder
 
@@ -385,6 +385,18 @@ def test_requests_to_a_process(owned: Flows, cli: Cli, monkeypatch: pytest.Monke
     assert owned.get("sleeps").state == "cancelled"
     assert owned.get("new").result(30) == 16 + 2470
     assert owned.get("waits").result(30) == ("before", "plain text")
+
+
+def test_an_event_for_one_run(path: Path, cli: Cli) -> None:
+    status, out, err = cli("flows", "send", path, "go", "--run", "wait")
+    assert (status, out) == (2, "")
+    assert "has no run 'wait'" in err
+    assert "one of these: waits" in err
+    assert cli("flows", "send", path, "go", "1", "--run", "sleeps")[0] == 0
+    assert cli("flows", "send", path, "go", "2", "--run", "waits")[0] == 0
+    assert "request not served yet: event go waits" in cli("flows", "ls", path)[1]
+    with Flows(path, deliveries=ropewalk.Retry(1)) as flows:
+        assert flows.get("waits").result(30) == ("before", 2)
 
 
 def test_a_refused_request_exits_with_1(owned: Flows, cli: Cli) -> None:

@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import gc
+import logging
 import os
 import sys
 import threading
 import weakref
-from collections.abc import Callable
-from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor
+from collections.abc import Callable, Iterator
+from concurrent.futures import CancelledError, Executor, Future, ProcessPoolExecutor, ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from tests.forking import in_a_child
 from tests.polling import until
 from tests.tasks import Noted
+from tests.unit.flows.conftest import begin
 
 import ropewalk
 from ropewalk import flows as public
@@ -77,14 +79,10 @@ def test_a_run_that_begins_anew_has_other_keys_and_all_effects(path: Path) -> No
     def second() -> Any:
         return step(key_here), wait_event("go")
 
-    opened = flow(name="anew", code="restart")(first)
-    with Flows(path) as flows:
-        run = flows.start(opened, id="run")
-        until(lambda: run.state == "waiting")
-        flows.wait()
-        flows.close(finish=False)
+    begin(path, flow(name="anew", code="restart")(first))
     opened = flow(name="anew", code="restart")(second)
     with Flows(path) as flows:
+        assert flows.get("run").flow == opened.name
         flows.send("go")
         key, _ = flows.get("run").result(30)
     assert len(SEEN) == 2, "the effect of the step before, and that of the step that ran again"
@@ -136,7 +134,7 @@ def test_a_second_start_returns_when_the_first_is_on_the_disk(
         ]
         for thread in threads:
             thread.start()
-        until(lambda: flows._engine._starting)
+        until(lambda: flows._engine.starting)
         assert not found
         assert flows.runs() == []
         gate.set()
@@ -215,7 +213,7 @@ def test_flows_that_cannot_open_let_the_journal_go(path: Path, monkeypatch: pyte
     with Flows(path):
         pass
     with monkeypatch.context() as patch:
-        patch.setattr(Engine, "open", refuse)
+        patch.setattr("ropewalk.flows._flows.open_runs", refuse)
         with pytest.raises(OSError, match="no room"):
             Flows(path)
     with Flows(path) as flows:
@@ -517,7 +515,7 @@ def test_a_policy_of_the_program_runs_under_no_lock(path: Path) -> None:
 
     def chosen(error: Exception) -> bool:
         # Another thread needs what a lock would guard.
-        thread = threading.Thread(target=flows._engine._outbox.wait, args=(0,), daemon=True)
+        thread = threading.Thread(target=flows._engine.outbox.wait, args=(0,), daemon=True)
         thread.start()
         thread.join(5)
         answered.append(not thread.is_alive())
@@ -527,6 +525,115 @@ def test_a_policy_of_the_program_runs_under_no_lock(path: Path) -> None:
         flows.start(fails, id="run")
         until(lambda: answered)
     assert answered == [True]
+
+
+# --- locks ------------------------------------------------------------------------------------------------------------
+
+
+class Watching(logging.Handler):
+    """Notes for each call of the program's code whether another thread gets the locks of the flows meanwhile."""
+
+    def __init__(self, flows: Flows, other: ThreadPoolExecutor) -> None:
+        super().__init__()
+        self.free: list[tuple[str, bool]] = []
+        self._locks = [flows._engine.lock, flows._engine.outbox._lock]
+        self._other = other
+        # Its thread has to be there before no thread starts any more.
+        other.submit(int).result(30)
+
+    def note(self, what: str) -> None:
+        self.free.append((what, self._other.submit(self._are_free).result(30)))
+
+    def emit(self, record: logging.LogRecord) -> None:
+        self.note(record.getMessage())
+
+    def _are_free(self) -> bool:
+        for lock in self._locks:
+            if not lock.acquire(timeout=3):
+                return False
+            lock.release()
+        return True
+
+
+@pytest.fixture
+def watching(path: Path) -> Iterator[Callable[[Flows], Watching]]:
+    logger = logging.getLogger("ropewalk.flows")
+    with ThreadPoolExecutor(1) as other:
+        made: list[Watching] = []
+
+        def make(flows: Flows) -> Watching:
+            made.append(Watching(flows, other))
+            logger.addHandler(made[-1])
+            return made[-1]
+
+        yield make
+        for one in made:
+            logger.removeHandler(one)
+
+
+def no_thread(thread: threading.Thread) -> None:
+    raise RuntimeError("can't start new thread")
+
+
+def test_callbacks_run_under_no_lock(path: Path, impatient: None, watching: Any) -> None:
+    waits = flow(name="waits_for_a_thread")(lambda: wait_event("go"))
+    with Flows(path) as flows:
+        watch = watching(flows)
+        runs = {id: flows.start(waits, id=id) for id in ("sent", "cancelled")}
+        until(lambda: all(run._phase == "suspended" for run in runs.values()))
+        until(lambda: not flows._engine._threads)
+        for id, run in runs.items():
+            run.add_done_callback(lambda _, id=id: watch.note(id))
+        assert runs["cancelled"].cancel()
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", no_thread)
+            flows.send("go")
+            with pytest.raises(ropewalk.OutOfProcesses):
+                runs["sent"].result(0)
+    assert watch.free == [("cancelled", True), ("sent", True)]
+
+
+def test_handlers_of_the_log_run_under_no_lock(path: Path, watching: Any) -> None:
+    def changed(number: int) -> Callable[[], int]:
+        code = f"def made():\n    step(abs, 1)\n    wait_event('go')\n    return {number}"
+        names: dict[str, Any] = {"step": step, "wait_event": wait_event, "__name__": __name__}
+        exec(code, names)
+        return cast("Callable[[], int]", names["made"])
+
+    begin(path, flow(name="changed")(changed(1)))
+    with Flows(path, resume=False) as flows:
+        watch = watching(flows)
+        with pytest.raises(ropewalk.FlowCodeChanged):
+            flows.start(flow(name="changed")(changed(2)), id="run")
+        public.send(path, "go", run="run")
+        with ropewalk.Journal(f"{path}.requests") as requests:
+            requests.append(b"[]")
+        until(lambda: flows._engine.history.refused)
+    assert len(watch.free) == 2
+    assert all(is_free for _, is_free in watch.free), watch.free
+
+
+def test_an_outbox_without_threads_logs_under_no_lock(path: Path, watching: Any) -> None:
+    commits = flow(name="commits_without_threads")(lambda: (on_commit(see, 1), wait_event("go")))
+    real = threading.Thread.start
+
+    def start(thread: threading.Thread) -> None:
+        if thread.name == "ropewalk-outbox":
+            no_thread(thread)
+        real(thread)
+
+    with Flows(path) as flows:
+        watch = watching(flows)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(threading.Thread, "start", start)
+            run = flows.start(commits, id="run")
+            until(lambda: watch.free)
+        flows.send("go")
+        run.result(30)
+    assert watch.free == [("effects wait for a thread: can't start new thread", True)]
+    with Flows(path) as flows:
+        assert flows.wait(30)
+    assert len(SEEN) == 1
 
 
 # --- what a new user has stumbled over --------------------------------------------------------------------------------

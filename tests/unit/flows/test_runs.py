@@ -6,9 +6,13 @@ import asyncio
 import gc
 import logging
 import pickle
+import re
+import subprocess
+import sys
 import threading
 from collections import Counter
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
@@ -22,6 +26,7 @@ from tests.unit.flows.conftest import begin, go_on
 import ropewalk
 from ropewalk import journal
 from ropewalk.flows import Flows, flow, sleep, step, wait_event
+from ropewalk.flows._flow import known
 from ropewalk.flows._history import history_of
 
 
@@ -118,6 +123,37 @@ def test_wrong_flows_and_settings(path: Path) -> None:
         with pytest.raises((TypeError, ValueError), match=next(iter(wrong))):
             Flows(path, **wrong)  # type: ignore[arg-type]
     assert not path.exists()
+
+
+def test_one_name_is_that_of_one_function(path: Path) -> None:
+    def one() -> int:
+        return 1
+
+    def other() -> int:
+        return 2
+
+    def again(number: int) -> Any:
+        def made() -> int:
+            return number
+
+        return flow(name="made again")(made)
+
+    first = flow(name="contested")(one)
+    with pytest.raises(
+        ValueError, match=r"other and .*one are both flows of the name 'contested'.* give one of"
+    ):
+        flow(name="contested")(other)
+    with Flows(path) as flows:
+        assert flows.start(first, id="run").result(30) == 1
+        # As a module that is loaded again, and a cell of a notebook that is run again.
+        older, newer = again(3), again(4)
+        assert known("made again") is newer
+        assert flows.start(newer).result(30) == 4
+    del flows, older
+    # What no program can reach is in no function's way.
+    first.cycle = first
+    del first
+    assert flow(name="contested")(other).function() == 2
 
 
 def test_the_outcome_of_a_run(path: Path, gate: Any) -> None:
@@ -270,8 +306,10 @@ def test_more_runs_than_may_run_are_queued(path: Path, gate: Any) -> None:
 
 def test_one_process_has_the_journal(path: Path, double: Noted) -> None:
     with Flows(path) as flows:
-        with pytest.raises(ropewalk.JournalLocked):
+        with pytest.raises(ropewalk.JournalLocked, match="this process has the journal") as refused:
             Flows(path)
+        (note,) = refused.value.__notes__
+        assert re.search(rf"by the Flows that {re.escape(__file__)}:\d+ has made", note)
         assert flows.start(doubled, double, 1).result(30) == 2
 
         def use() -> None:
@@ -288,7 +326,7 @@ def test_one_process_has_the_journal(path: Path, double: Noted) -> None:
         taken, released = threading.Event(), threading.Event()
 
         def take() -> None:
-            with flows._engine._lock:
+            with flows._engine.lock:
                 taken.set()
                 released.wait(30)
 
@@ -577,7 +615,7 @@ def test_forgetting_keeps_what_comes_meanwhile(
         assert flows._engine.journal is whole
         flows.send("counted", "after")
     packed = history_of(str(path)).events["counted"].values
-    assert [pickle.loads(value[1:]) for value in packed] == ["before", "meanwhile", "after"]
+    assert [pickle.loads(value[1:]) for _, value in packed] == ["before", "meanwhile", "after"]
 
 
 # --- fork -------------------------------------------------------------------------------------------------------------
@@ -639,3 +677,166 @@ def test_a_fork_of_a_failed_run_is_a_run_of_its_own(path: Path, gate: Any, doubl
         assert flows.fork("run", "raise_until").result(30) == (2, 2)
         assert failed.state == "failed"
     assert double.calls() == Counter([1])
+
+
+# --- the end of the program -------------------------------------------------------------------------------------------
+
+#: The flows come first, so the executor's own end of the program would be called before theirs.
+ENDING = """
+import signal, sys, threading, time
+from pathlib import Path
+from ropewalk.flows import Flows, flow, step
+import concurrent.futures
+
+folder, how = Path(sys.argv[1]), sys.argv[2]
+
+def noted(number):
+    (folder / str(number)).touch()
+    end = time.monotonic() + 20
+    while number == 0 and time.monotonic() < end and not (threading._SHUTTING_DOWN if how == "end" else flows.closed):
+        time.sleep(0.001)
+    return number
+
+@flow
+def several():
+    return step.map(noted, range(4)), step(noted, 4)
+
+flows = Flows(folder / "flows.wal", pool=concurrent.futures.ThreadPoolExecutor(1))
+flows.start(several, id="run")
+while not (folder / "0").exists():
+    time.sleep(0.001)
+if how == "interrupt":
+    signal.raise_signal(signal.SIGINT)
+"""
+
+
+def test_the_program_ends_behind_its_runs(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, tmp_path, "end"], capture_output=True, text=True, timeout=60
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    assert history_of(str(tmp_path / "flows.wal")).runs["run"].state == "succeeded"
+
+
+def test_an_interrupted_program_begins_no_step(tmp_path: Path) -> None:
+    done = subprocess.run(
+        [sys.executable, "-c", ENDING, tmp_path, "interrupt"], capture_output=True, text=True, timeout=60
+    )
+    assert done.stderr.strip().endswith("KeyboardInterrupt")
+    assert history_of(str(tmp_path / "flows.wal")).runs["run"].state == "running"
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["0", "flows.wal"]
+
+
+def test_ctrl_c_in_a_block_waits_for_no_task_of_an_executor(path: Path) -> None:
+    gate, seen = threading.Event(), []
+
+    def held(number: int) -> None:
+        seen.append(number)
+        assert gate.wait(30)
+
+    holds = flow(name="holds_an_executor")(lambda: step.map(held, range(4), name="held"))
+
+    def interrupted(pool: ThreadPoolExecutor) -> None:
+        with Flows(path, pool=pool) as flows:
+            flows.start(holds, id="run")
+            until(lambda: seen)
+            raise KeyboardInterrupt
+
+    with ThreadPoolExecutor(1) as pool:
+        with pytest.raises(KeyboardInterrupt):
+            interrupted(pool)
+        gate.set()
+    assert seen == [0]
+
+
+# --- flows that hold everything back ----------------------------------------------------------------------------------
+
+
+def holding(*, with_steps: bool) -> Any:
+    """Returns code that catches everything, and begins again."""
+
+    def holds() -> Any:
+        while True:
+            try:
+                return step(abs, -1) if with_steps else wait_event("never")
+            except BaseException:
+                continue
+
+    return holds
+
+
+def test_a_flow_that_holds_its_suspension_back_fails(
+    path: Path, impatient: None, caplog: pytest.LogCaptureFixture
+) -> None:
+    holds = flow(name="holds_suspension")(holding(with_steps=False))
+    with Flows(path, max_running=1) as flows:
+        run = flows.start(holds, id="run")
+        with pytest.raises(
+            ropewalk.FlowError, match=r"holds_suspension has .* 100 times.*`except Exception`"
+        ):
+            run.result(30)
+        assert run.state == "failed"
+        # Its thread is lost, and its place is not.
+        assert flows.start(added, 1, 2, id="next").result(30) == 3
+        assert flows.wait(30)
+    assert "except Exception" in history_of(str(path)).runs["run"].error
+
+
+def test_a_flow_that_holds_its_cancellation_back_is_cancelled(path: Path) -> None:
+    begun = threading.Event()
+
+    def holds() -> None:
+        while True:
+            try:
+                begun.set()
+                sleep(0.01)
+            except BaseException:
+                continue
+
+    holding = flow(name="holds_cancellation")(holds)
+    with Flows(path, max_running=1) as flows:
+        run = flows.start(holding, id="run")
+        assert begun.wait(30)
+        assert run.cancel()
+        with pytest.raises(ropewalk.FlowCancelled):
+            run.result(30)
+        assert flows.wait(30)
+    assert history_of(str(path)).runs["run"].state == "cancelled"
+
+
+def test_a_flow_that_holds_the_end_back_ends_nothing_else(path: Path) -> None:
+    begun = threading.Event()
+
+    def holds() -> None:
+        while True:
+            try:
+                begun.set()
+                sleep(0.01)
+            except BaseException:
+                continue
+
+    holding = flow(name="holds_the_end")(holds)
+    flows = Flows(path)
+    run = flows.start(holding, id="run")
+    assert begun.wait(30)
+    flows.close(finish=False)
+    with pytest.raises(ropewalk.FlowsClosed):
+        run.result(0)
+    assert history_of(str(path)).runs["run"].state == "running"
+
+
+def test_a_flow_that_holds_a_few_back_goes_on(path: Path, impatient: None) -> None:
+    def careless() -> Any:
+        for _ in range(50):
+            try:
+                return wait_event("go")
+            except BaseException:
+                continue
+        return "never"
+
+    waits = flow(name="careless")(careless)
+    with Flows(path) as flows:
+        run = flows.start(waits, id="run")
+        until(lambda: run._phase == "suspended")
+        flows.send("go", 7)
+        assert run.result(30) == 7

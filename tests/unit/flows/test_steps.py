@@ -60,6 +60,7 @@ def test_reordered_steps_are_the_same_ones(path: Path, double: Noted) -> None:
 
     begin(path, before)
     assert double.calls() == Counter([1, 1, 2])
+    del before
 
     @flow(name="ordered", code="resume")
     def after() -> list[int]:
@@ -69,6 +70,26 @@ def test_reordered_steps_are_the_same_ones(path: Path, double: Noted) -> None:
     assert go_on(path) == [4, 6, 2, 2, 2]
     assert double.calls() == Counter([1, 1, 1, 2, 3])
     del after
+
+
+def order_of(table: dict[str, int]) -> list[str]:
+    return list(table)
+
+
+def test_calls_with_other_orders_have_their_own_results(path: Path) -> None:
+    def before() -> None:
+        step(order_of, {"a": 1, "b": 2})
+        step(order_of, {"b": 2, "a": 1})
+        wait_event("go")
+
+    def after() -> list[list[str]]:
+        wait_event("go")
+        return [step(order_of, {"b": 2, "a": 1}), step(order_of, {"a": 1, "b": 2})]
+
+    begin(path, flow(name="orders", code="resume")(before))
+    orders = flow(name="orders", code="resume")(after)
+    assert go_on(path) == [["b", "a"], ["a", "b"]]
+    assert orders.name == "orders"
 
 
 def keys_of(path: Path, code: Callable[[], object]) -> list[str]:
@@ -113,6 +134,7 @@ def test_a_named_step_may_change_its_function(path: Path, double: Noted) -> None
         return found
 
     begin(path, before)
+    del before
 
     @flow(name="renamed", code="resume")
     def after() -> Any:
@@ -406,7 +428,7 @@ def attempt_of(number: int) -> int:
 
 def test_a_map_of_more_inputs_than_fly_at_once(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("ropewalk.flows._execution._FLYING", 4)
-    monkeypatch.setattr("ropewalk.flows._execution._BATCH", 3)
+    monkeypatch.setattr("ropewalk.flows._execution.BATCH", 3)
 
     @flow
     def mapped() -> list[int]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import subprocess
 import sys
 import threading
@@ -308,6 +309,45 @@ def test_requests_that_are_none_are_refused(path: Path) -> None:
     assert len(history_of(str(path)).refused) == 5
 
 
+def test_refused_requests_fill_no_memory(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    with Flows(path) as flows:
+        engine = flows._engine
+        for number in range(1, 301):
+            engine.refuse_request(number, f"request {number}", "it is none")
+        assert len(engine.history.refused) == 100
+        assert engine.history.refused[-1][1] == "request 300"
+    assert len(history_of(str(path)).refused) == 100
+
+
+def test_steps_go_on_while_the_journal_is_compacted(
+    path: Path, double: Noted, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    gate = threading.Event()
+
+    @flow
+    def goes_on() -> int:
+        step(gate.wait, 30, name="gate")
+        return step(double, 1) + step(double, 2)
+
+    with Flows(path) as flows:
+        flows.start(waiting, id="old").result(30)
+        run = flows.start(goes_on, id="run")
+        until(run.steps)
+        real = ropewalk.Journal.compact
+
+        def slow(journal: Any, snapshot: Any, upto: int | None = None) -> None:
+            gate.set()
+            until(lambda: [one.state for one in run.steps()] == ["finished"] * 3)
+            real(journal, snapshot, upto)
+
+        monkeypatch.setattr(ropewalk.Journal, "compact", slow)
+        assert flows.forget("old") == ["old"]
+        assert run.result(30) == 6
+    history = history_of(str(path))
+    assert list(history.runs) == ["run"]
+    assert len(history.runs["run"].steps) == 3
+
+
 def test_a_cancellation_that_comes_while_no_process_has_the_runs(path: Path, double: Noted) -> None:
     from ropewalk.flows._requests import post
 
@@ -317,3 +357,139 @@ def test_a_cancellation_that_comes_while_no_process_has_the_runs(path: Path, dou
     with Flows(path) as flows:
         assert flows.get("run").state == "cancelled"
         assert isinstance(flows.get("run").exception(0), ropewalk.FlowCancelled)
+
+
+# --- events for one run -----------------------------------------------------------------------------------------------
+
+
+@flow
+def takes(count: int) -> list[Any]:
+    return [wait_event("go") for _ in range(count)]
+
+
+def test_an_event_for_one_run_is_that_run_s_alone(path: Path, impatient: None) -> None:
+    with Flows(path) as flows:
+        runs = {id: flows.start(takes, 2, id=id) for id in ("one", "other")}
+        until(lambda: all(run.state == "waiting" for run in runs.values()))
+        flows.send("go", "yours", run="one")
+        flows.send("go", "all's")
+        assert runs["one"].result(30) == ["yours", "all's"]
+        until(lambda: len(runs["other"].steps()) == 2)
+        flows.send("go", "the other's", run="other")
+        assert runs["other"].result(30) == ["all's", "the other's"]
+        # It stays: one that comes before the wait counts too.
+        assert flows.start(takes, 1, id="later").result(30) == ["all's"]
+
+
+def test_an_event_for_one_run_survives_the_process(path: Path) -> None:
+    begin(path, takes, 3, id="one")
+    begin(path, takes, 2, id="other")
+    with Flows(path, resume=False) as flows:
+        flows.send("go", 1, run="one")
+        flows.send("go", 2)
+    with Flows(path) as flows:
+        until(lambda: len(flows.get("one").steps()) == 3 and len(flows.get("other").steps()) == 2)
+        flows.close(finish=False)
+    with Flows(path) as flows:
+        flows.send("go", 3, run="one")
+        flows.send("go", 4)
+        assert flows.get("one").result(30) == [1, 2, 3]
+        assert flows.get("other").result(30) == [2, 4]
+
+
+def test_events_for_one_run_need_a_run_that_can_receive_them(path: Path) -> None:
+    with Flows(path) as flows:
+        flows.start(takes, 0, id="done").result(30)
+        with pytest.raises(ropewalk.FlowUnknown, match="has no run 'gone'"):
+            flows.send("go", run="gone")
+        with pytest.raises(ropewalk.FlowError, match="'done' has succeeded"):
+            flows.send("go", run="done")
+        with pytest.raises(ropewalk.FlowUnknown, match="has no run 'gone'"):
+            send(path, "go", run="gone")
+        with pytest.raises(TypeError, match="id must be text"):
+            flows.send("go", run=7)  # type: ignore[arg-type]
+        assert "go" not in flows._engine.history.events
+
+
+def test_an_event_for_one_run_comes_from_another_process_too(path: Path) -> None:
+    with Flows(path) as flows:
+        one, other = (flows.start(takes, 1, id=id) for id in ("one", "other"))
+        send(path, "go", "yours", run="one")
+        assert one.result(30) == ["yours"]
+        send(path, "go", "all's")
+        assert other.result(30) == ["all's"]
+
+
+def test_forgetting_keeps_the_places_of_events_for_one_run(path: Path, impatient: None) -> None:
+    with Flows(path) as flows:
+        waits = flows.start(takes, 3, id="waits")
+        ends = flows.start(takes, 1, id="ends")
+        flows.send("go", "s" * 10_000, run="ends")
+        assert ends.result(30) == ["s" * 10_000]
+        flows.send("go", 1)
+        until(lambda: len(waits.steps()) == 2)
+        assert flows.forget("ends") == ["ends"]
+        assert path.stat().st_size < 8_000, "nobody receives the value any more"
+        flows.send("go", 2, run="waits")
+        until(lambda: len(waits.steps()) == 3)
+        flows.close(finish=False)
+    with Flows(path) as flows:
+        # A new run has the number of none that an event names.
+        assert flows.start(takes, 1, id="ends").result(30) == [1]
+        flows.send("go", 3)
+        assert flows.get("waits").result(30) == [1, 2, 3]
+
+
+# --- the end of a block -----------------------------------------------------------------------------------------------
+
+
+def closings(caplog: pytest.LogCaptureFixture) -> list[str]:
+    said = [record for record in caplog.records if "was closed with" in record.getMessage()]
+    assert {record.levelno for record in said} <= {logging.INFO}
+    assert {record.name for record in said} <= {"ropewalk.flows"}
+    return [record.getMessage() for record in said]
+
+
+def test_a_block_says_what_it_leaves(path: Path, impatient: None, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    when = datetime.now() + timedelta(hours=1)  # noqa: DTZ005 - the log has local time.
+
+    def sleeping() -> None:
+        sleep_until(when)
+
+    sleeps = flow(name="sleeps_long")(sleeping)
+    with Flows(path) as flows:
+        flows.start(sleeps, id="sleeps")
+        flows.start(asleep, 7200.0, 1, id="sleeps longer")
+        flows.start(waiting, "approved", id="waits")
+        flows.start(waiting, "approved", id="waits too")
+    (said,) = closings(caplog)
+    assert said == (
+        f"{path} was closed with 4 runs asleep or waiting: 2 for a time, the first until {when:%Y-%m-%d %H:%M:%S}, "
+        f"and 2 for events (approved). They go on when Flows opens the file again"
+    )
+
+
+@pytest.mark.parametrize("finish", [True, False])
+def test_a_closing_says_what_waits_for_events(
+    path: Path, impatient: None, caplog: pytest.LogCaptureFixture, finish: bool
+) -> None:
+    caplog.set_level(logging.INFO)
+    flows = Flows(path)
+    for number in range(7):
+        run = flows.start(waiting, f"event-{number}")
+        until(lambda run=run: run._phase == "suspended")
+    flows.close(finish=finish)
+    flows.close()
+    (said,) = closings(caplog)
+    assert (
+        "with 7 runs asleep or waiting: 7 for events (event-0, event-1, event-2, event-3, event-4, ...). They"
+        in said
+    )
+
+
+def test_a_block_that_leaves_nothing_says_nothing(path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    caplog.set_level(logging.INFO)
+    with Flows(path) as flows:
+        flows.start(waiting).result(30)
+    assert not closings(caplog)
