@@ -91,19 +91,21 @@ async def watch(store: Store[Shop], orders: int) -> None:
 async def main(path: str, orders: int = 12) -> None:
     """Places orders, lets workers price them, and shows what happens."""
     empty = Shop(PMap(rope=7, twine=3, cord=5), PMap(rope=90, twine=90, cord=90), PMap(), PVector(), 0)
-    with ropewalk.Pool(2, kind="process") as pool:
-        with Store(empty, journal=path, pool=pool, invariants=[nothing_is_sold_twice]) as store:
-            print(store)
-            watching = asyncio.create_task(watch(store, orders))
-            await asyncio.sleep(0)
-            await asyncio.gather(*(store.arun(place, n, ITEMS[n % 3], n % 4 + 1) for n in range(orders)))
-            futures = [asyncio.wrap_future(store.submit(price, n)) for n in range(orders)]
-            prices = await asyncio.gather(*futures)
-            await watching
-            state = store.snapshot()
-            assert state.priced == orders
-            assert [state.orders[n].price for n in range(orders)] == prices
-            print(f"{orders} orders for {sum(prices)}, each priced once, in {store.version} versions")
+    with (
+        ropewalk.Pool(2, kind="process") as pool,
+        Store(empty, journal=path, pool=pool, invariants=[nothing_is_sold_twice]) as store,
+    ):
+        print(store)
+        watching = asyncio.create_task(watch(store, orders))
+        await asyncio.sleep(0)
+        await asyncio.gather(*(store.arun(place, n, ITEMS[n % 3], n % 4 + 1) for n in range(orders)))
+        futures = [asyncio.wrap_future(store.submit(price, n)) for n in range(orders)]
+        prices = await asyncio.gather(*futures)
+        await watching
+        state = store.snapshot()
+        assert state.priced == orders
+        assert [state.orders[n].price for n in range(orders)] == prices
+        print(f"{orders} orders for {sum(prices)}, each priced once, in {store.version} versions")
 
 
 if __name__ == "__main__":

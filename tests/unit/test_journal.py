@@ -159,7 +159,8 @@ def test_a_reader_beside_a_writer_finds_whole_records_alone(path: Path) -> None:
 def test_one_process_has_a_journal_at_a_time(path: Path) -> None:
     with Journal(path):
         with pytest.raises(
-            ropewalk.JournalLocked, match=r"this process has the journal .* open already, in another `Journal`"
+            ropewalk.JournalLocked,
+            match=r"this process has the journal .* open already, in another `Journal`",
         ) as refused:
             Journal(path)
         assert "Close it where it is open" in str(refused.value)

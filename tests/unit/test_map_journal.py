@@ -540,7 +540,9 @@ def test_a_key_is_what_it_was_in_earlier_versions() -> None:
         ({"a": {1, 2}, "k": ({},)}, "b6caafb9b69c31f3ed97f6f79099f189"),
     ]
     for value, key in known:
-        assert compiled.digest(value, parts).hex() == key, "what has finished would run again after an upgrade"
+        assert compiled.digest(value, parts).hex() == key, (
+            "what has finished would run again after an upgrade"
+        )
 
 
 def test_arrays_have_keys_by_their_contents() -> None:

@@ -139,7 +139,7 @@ def test_passing_through_is_no_read_of_what_is_above() -> None:
     def wrong(b: B, k: str) -> None:
         account = b.limits
         for _ in range(k in b.old):
-            account = b.accounts.get(k)
+            account = b.accounts.pop(k)
         del account
 
     assert lines(examine(right)) == []
@@ -147,6 +147,7 @@ def test_passing_through_is_no_read_of_what_is_above() -> None:
         "error: reads limits, which is not declared: add P.limits to reads",
         "error: reads old, which is not declared: add P.old to reads",
         "error: reads accounts[...], which is not declared: add P.accounts[...] to reads",
+        "error: writes accounts[...], which is not declared: add P.accounts[...] to writes",
     ]
 
 
@@ -730,7 +731,7 @@ CODES: list[Callable[[Any], Any]] = [
     lambda b: len(b.accounts),
     lambda b: "a" in b.accounts,
     lambda b: b.accounts["a"] is None,
-    lambda b: b.accounts.get("none"),
+    lambda b: b.accounts.get("a"),
     lambda b: b.accounts.pop("a"),
     lambda b: b.accounts.setdefault("new", Account("new", 1)),
     lambda b: b.old[0].owner,

@@ -30,8 +30,8 @@ _CHANGE_WHOLE = Effect((("whole", "read"), ("whole", "write")))
 _APPEND = Effect((("whole", "write"),), adds=True)
 
 _MAP: dict[str, Effect] = {
-    # It asks whether there is an item, unlike a subscript.
-    "get": Effect((("item", "read"),), "item", has_default=True),
+    # As a subscript: to ask for one key of a map is to pass through it.
+    "get": Effect((), "item", has_default=True),
     "keys": _READ_WHOLE,
     "values": Effect((("whole", "read"),), "items"),
     "items": Effect((("whole", "read"),), "pairs"),
