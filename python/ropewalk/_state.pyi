@@ -496,6 +496,7 @@ class StoreBase:
     def _replace(
         self,
         base: int,
+        now: Any,
         root: Any,
         label: Any,
         record: bytes | None,

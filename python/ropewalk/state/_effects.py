@@ -88,7 +88,7 @@ class Effects:
             # Ctrl-C, for instance: the next commit goes on.
             with self._lock:
                 self._is_delivering = False
-                if effect is not None and (effect.version, effect.index) in self._open:
+                if effect is not None and (effect.version, effect.place) in self._open:
                     self._queue.appendleft(effect)
             raise
 

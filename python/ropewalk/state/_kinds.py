@@ -100,7 +100,7 @@ def _has_init_vars(kind: Any) -> bool:
 
 def replaced(old: Any, changes: dict[str, Any]) -> Any:
     """Returns a copy of a record with other values in some fields, all at once: a class may check that they fit."""
-    kind: Any = type(old)
+    kind = cast("Any", type(old))
     if is_dataclass(kind) and kind.__new__ is object.__new__:
         for name, value in changes.items():
             old = _native.replaced(old, name, value)
@@ -168,16 +168,24 @@ def text_in(state: Any, steps: tuple[Any, ...]) -> str:
 _DRAFTS = (_native.RecordDraft, _native.MapDraft, _native.VectorDraft, _native.CounterDraft)
 
 
+def _is_one_of(kind: object, *others: object) -> bool:
+    return kind in others
+
+
+def _is_draft(value: object) -> bool:
+    return type(value) in _DRAFTS
+
+
 def plain(transaction: _native.Transaction, result: Any) -> Any:
     """Returns a result with values in the place of drafts, which are of no use once the transaction has ended."""
-    kind: Any = type(result)
-    if kind in _DRAFTS:
+    kind = cast("Any", type(result))
+    if _is_draft(result):
         return transaction.value(result)
-    if kind is Ok or kind is Err:
+    if _is_one_of(kind, Ok, Err):
         inner = result.value if kind is Ok else result.error
         value = plain(transaction, inner)
-        return result if value is inner else kind(value)
-    if kind in (tuple, list):
+        return cast("Any", result if value is inner else kind(value))
+    if _is_one_of(kind, tuple, list):
         parts = [plain(transaction, part) for part in result]
         is_same = all(one is other for one, other in zip(parts, result, strict=True))
         return result if is_same else kind(parts)

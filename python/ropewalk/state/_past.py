@@ -27,7 +27,8 @@ def step_from(
     """
     number, state, _, _, same, before = kept[-1]
     if back:
-        found = [one for one in kept if one[0] == before]
+        # A version that is no longer kept may have a later one with the same state.
+        found = [one for one in kept if one[4] == before]
         if not found:
             gone = "there is nothing to undo" if before == _NONE else f"version {before} is kept no longer"
             raise HistoryGone(f"{gone}: the store keeps versions {kept[0][0]} to {number}")
@@ -36,7 +37,7 @@ def step_from(
         if not found:
             raise HistoryGone("there is nothing to redo: no undo came last")
     target = found[-1]
-    return number, with_transients(shape, state, target[1]), (target[0], target[5])
+    return number, with_transients(shape, state, target[1]), (target[4], target[5])
 
 
 def with_transients(shape: Shape, source: Any, target: Any) -> Any:

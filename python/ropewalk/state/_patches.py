@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any, NamedTuple
 
-from ropewalk._load import state as _native
 from ropewalk.state._diff import between
-from ropewalk.state._replay import Change
+from ropewalk.state._replay import Change, is_map, is_vector
 
 #: One operation of a patch: ``{"op": "replace", "path": "/accounts/ann/balance", "value": 5}``. The value is an object
 #: of the state, not its JSON.
@@ -60,7 +59,7 @@ def _pointer(path: tuple[Any, ...]) -> str:
 
 def _at(state: Any, path: tuple[Any, ...]) -> Any:
     for step in path:
-        state = state[step] if isinstance(state, (_native.PMap, _native.PVector)) else getattr(state, step)
+        state = state[step] if is_map(state) or is_vector(state) else getattr(state, step)
     return state
 
 

@@ -25,6 +25,7 @@ from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
 from ropewalk.state._policy import policy_shape
 from ropewalk.state._records import is_record
 from ropewalk.state._remote import Remote, runs_elsewhere
+from ropewalk.state._replay import is_map
 from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape, shape_of
 from ropewalk.state._slots import slots as slots_of
@@ -165,8 +166,8 @@ class Store(_native.StoreBase, Generic[S]):
             raise TypeError(f"pool must be an executor, or None, not {pool!r}")
         every = tuple(invariants)
         check = checker(every)
-        frozen = _native.freeze(state)
-        if not (isinstance(frozen, _native.PMap) or is_record(type(frozen))):
+        frozen: Any = _native.freeze(state)
+        if not (is_map(frozen) or is_record(type(frozen))):
             raise StateError(
                 f"the state of a store must be a record or a mapping, such as a frozen dataclass or a PMap, and not of "
                 f"class {type(state).__qualname__}"
@@ -204,7 +205,7 @@ class Store(_native.StoreBase, Generic[S]):
             raise
         self._log = log
         self._kind = type(frozen)
-        if isinstance(frozen, _native.PMap):
+        if is_map(frozen):
             self._shape = policy_shape(policy or {})
         elif policy is not None:
             raise TypeError("policy is for a mapping as the state; a class has annotations")
@@ -539,7 +540,11 @@ class Store(_native.StoreBase, Generic[S]):
 
         self._check_free()
         while True:
-            kept = self._versions(0)
+            newest = self._versions(self.version)[-1]
+            # What is looked for is most often the version before, or not far behind.
+            kept = self._versions(newest[5] if back and newest[5] < newest[0] else newest[4])
+            if kept[-1][0] != newest[0] or (back and kept[0][4] != newest[5]):
+                kept = self._versions(0)
             base, state, stands_for = step_from(kept, self._shape, back=back)
             record = None
             if self._log is not None:

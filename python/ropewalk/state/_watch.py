@@ -12,7 +12,7 @@ from ropewalk._errors import HistoryGone
 from ropewalk._load import state as _native
 from ropewalk.state._kinds import text_in
 from ropewalk.state._paths import EACH, Key, Path, Step, path_at, steps_of
-from ropewalk.state._replay import MISSING
+from ropewalk.state._replay import MISSING, is_map, is_vector
 
 if TYPE_CHECKING:
     from ropewalk.state._store import Meta, Store
@@ -122,19 +122,19 @@ def _below(at: Any, step: Step) -> Any:
 
 
 def _items(old: Any, new: Any) -> Iterator[tuple[Any, Any, Any]]:
-    kind = type(old) if old is not MISSING else type(new)
-    for both, diff in ((_native.PMap, _native.diff_maps), (_native.PVector, _native.diff_vectors)):
-        if kind is both and type(new) is both and type(old) is both:
-            yield from diff(old, new)
-            return
-    for key, value in _every(old):
-        yield key, value, MISSING
-    for key, value in _every(new):
-        yield key, MISSING, value
+    if is_map(old) and is_map(new):
+        yield from _native.diff_maps(old, new)
+    elif is_vector(old) and is_vector(new):
+        yield from _native.diff_vectors(old, new)
+    else:
+        for key, value in _every(old):
+            yield key, value, MISSING
+        for key, value in _every(new):
+            yield key, MISSING, value
 
 
 def _every(at: Any) -> Iterator[tuple[Any, Any]]:
-    if isinstance(at, _native.PMap):
+    if is_map(at):
         yield from at.items()
-    elif isinstance(at, _native.PVector):
+    elif is_vector(at):
         yield from enumerate(at)
