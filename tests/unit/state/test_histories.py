@@ -209,11 +209,11 @@ def test_random_histories_are_those_of_one_thread(seed: int) -> None:
                 continue
 
             @task(label=f"{number} {step}")
-            def one(root: Any) -> None:
+            def one(root: Any, log: list[Entry]) -> None:
                 log.clear()
                 program(chance, log, root)
 
-            store.run(one)
+            store.run(one, log)
             done.append((0, True, log))
             labels[f"{number} {step}"] = log
 
@@ -305,7 +305,7 @@ READS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("read", READS)
 def test_no_phantom_comes_in_between(read: str) -> None:
     store = Store({"m": {"a": 1}, "out": 0})
-    with pytest.raises(Conflict) as caught, store.transaction("reader") as tx:
+    with pytest.raises(Conflict) as caught, store.transaction("reader") as tx:  # noqa: PT012
         READS[read](tx.draft["m"])
         tx.draft["out"] = 1
         store.run(lambda root: root["m"].update(x=1))
@@ -317,7 +317,7 @@ VECTOR_READS: dict[str, Callable[[Any], Any]] = {
     "length": len,
     "last": lambda v: v[-1],
     "iteration": list,
-    "missing": lambda v: pytest.raises(IndexError, lambda: v[2]),
+    "missing": lambda v: v[2:],
     "membership": lambda v: 9 in v,
     "pop": lambda v: v.pop(),
     "insert": lambda v: v.insert(0, 0),
@@ -329,7 +329,7 @@ VECTOR_READS: dict[str, Callable[[Any], Any]] = {
 @pytest.mark.parametrize("read", VECTOR_READS)
 def test_no_phantom_comes_into_a_vector(read: str) -> None:
     store = Store({"v": [1, 2], "out": 0})
-    with pytest.raises(Conflict), store.transaction() as tx:
+    with pytest.raises(Conflict), store.transaction() as tx:  # noqa: PT012
         VECTOR_READS[read](tx.draft["v"])
         tx.draft["out"] = 1
         store.run(lambda root: root["v"].append(3))
@@ -362,25 +362,24 @@ def test_appends_have_no_cycle() -> None:
     store = Store({key: [] for key in keys})
     found: list[tuple[dict[str, list[int]], dict[str, list[int]]]] = []
 
+    def one(root: Any, chance: random.Random, base: int, reads: Any, appends: Any) -> None:
+        reads.clear()
+        appends.clear()
+        for place in range(chance.randrange(1, 5)):
+            key = chance.choice(keys)
+            if chance.random() < 0.5 and key not in appends:
+                reads[key] = list(root[key])
+            else:
+                root[key].append(base + place)
+                appends.setdefault(key, []).append(base + place)
+            time.sleep(0)
+
     def work(number: int) -> None:
         chance = random.Random(number)
         for step in range(60):
             reads: dict[str, list[int]] = {}
             appends: dict[str, list[int]] = {}
-
-            def one(root: Any, base: int) -> None:
-                reads.clear()
-                appends.clear()
-                for place in range(chance.randrange(1, 5)):
-                    key = chance.choice(keys)
-                    if chance.random() < 0.5 and key not in appends:
-                        reads[key] = list(root[key])
-                    else:
-                        root[key].append(base + place)
-                        appends.setdefault(key, []).append(base + place)
-                    time.sleep(0)
-
-            store.run(one, (number * 1000 + step) * 10)
+            store.run(one, chance, (number * 1000 + step) * 10, reads, appends)
             found.append((reads, appends))
 
     in_threads(8, work)
@@ -404,7 +403,7 @@ def test_appends_have_no_cycle() -> None:
 
 
 def has_cycle(edges: dict[int, set[int]]) -> bool:
-    """Whether a graph has a cycle: it has none if all nodes without edges into them can be taken away, again and again."""
+    """Whether a graph has a cycle: if not, nodes without edges into them can be taken away until none is left."""
     into: dict[int, int] = defaultdict(int)
     for others in edges.values():
         for other in others:
