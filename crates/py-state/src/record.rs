@@ -249,8 +249,8 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
     }
 }
 
-/// `record.__reduce__()`: a class that is pickled with its attributes leaves this one behind as `None`; the class gets a
-/// new one where it is used.
+/// `record.__reduce__()`: a class that is pickled with its attributes leaves this one behind as `None`; the class gets
+/// a new one where it is used.
 #[entry]
 pub(crate) unsafe extern "C" fn reduce(_: Pointer, _: Pointer) -> Pointer {
     // SAFETY: the type of a live object, and an empty tuple.

@@ -470,7 +470,7 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                 fast_method(
                     c"_replace",
                     store::replace,
-                    c"_replace($self, base, now, root, label, record, stands_for, /)\n--\n\nCommits a state made elsewhere.",
+                    c"_replace($self, base, now, root, label, record, stands_for, /)\n--\n\nCommits another state.",
                 ),
                 method(
                     c"_claim",

@@ -60,8 +60,9 @@ from ropewalk.state._replay import MISSING
 from ropewalk.state._rule import Rule, compile_rule
 from ropewalk.state._shape import Kind, Shape, shape_of
 from ropewalk.state._slots import Slots, conflicts, slots
-from ropewalk.state._store import Meta, Store, Transaction, Version
+from ropewalk.state._store import Store, Version
 from ropewalk.state._task import Draft, Task, task
+from ropewalk.state._transaction import Meta, Transaction
 from ropewalk.state._watch import Changed
 from ropewalk.state._zones import AppendOnly, ArrayShape, Const, Counter, Shm, Transient, Zone
 

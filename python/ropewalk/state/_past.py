@@ -33,7 +33,7 @@ def step_from(
             gone = "there is nothing to undo" if before == _NONE else f"version {before} is kept no longer"
             raise HistoryGone(f"{gone}: the store keeps versions {kept[0][0]} to {number}")
     else:
-        found = [one for one in kept if one[5] == same and one[4] == one[0]]
+        found = [one for one in kept if one[5] == same]
         if not found:
             raise HistoryGone("there is nothing to redo: no undo came last")
     target = found[-1]

@@ -96,7 +96,7 @@ class Syncer:
 
 
 def _wait_for(store: Store[Any] | None, done: tuple[int, int]) -> None:
-    # A coroutine that waits has the store; without one the commit is of no interest to anybody.
+    # A coroutine that waits has the store; without one nothing needs the commit.
     if store is not None:
         store._wait(*done)
 

@@ -15,7 +15,8 @@ from ropewalk.state._paths import EACH, Key, Path, Step, path_at, steps_of
 from ropewalk.state._replay import MISSING, is_map, is_vector
 
 if TYPE_CHECKING:
-    from ropewalk.state._store import Meta, Store
+    from ropewalk.state._store import Store
+    from ropewalk.state._transaction import Meta
 
 
 class Changed(NamedTuple):
