@@ -413,7 +413,7 @@ class Store(_native.StoreBase, Generic[S]):
     def flush(self) -> None:
         """Waits until everything that was committed is on the disk and its effects were delivered once."""
         if self._log is not None:
-            self._log.journal.sync()
+            self._log.sync()
         self._effects.deliver()
 
     def compact(self) -> None:
