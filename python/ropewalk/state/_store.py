@@ -40,6 +40,8 @@ R = TypeVar("R")
 
 #: So often a transaction runs again after a conflict before it claims what it touches.
 _RETRIES = 4
+#: So often a transaction runs again though it has claimed what it touches.
+_REFUSED = 2
 #: The first pause between two attempts, in seconds; it doubles, and the real one is a random part of it.
 _PAUSE = 50e-6
 #: Versions that a store keeps, unless it was made with another number.
@@ -260,7 +262,7 @@ class Store(_native.StoreBase, Generic[S]):
         self._check_free()
         # A transaction within another one commits under its claim; else it would wait for the outer one, for ever.
         outer = claim = held.claim
-        attempt = 0
+        attempt = refused = 0
         try:
             while True:
                 transaction = self._begin(compiled.rule, meta)
@@ -277,8 +279,9 @@ class Store(_native.StoreBase, Generic[S]):
                 if done is not None:
                     return result, done
                 attempt += 1
-                if claim and not outer:
-                    # No other transaction has changed what this one has claimed.
+                # No other transaction has changed what this one has claimed, but for a journal that has failed.
+                refused += bool(claim and not outer)
+                if refused > _REFUSED:
                     raise Conflict(
                         f"{meta.label} has run transactions of the same store, and they have changed what it has read. "
                         f"Run them before or after it"
