@@ -207,9 +207,15 @@ impl Store {
             let is_lost = inner.is_lost(version, epoch);
             let failed = match written {
                 Ok(()) if is_lost => Some(None),
-                Ok(()) => {
+                // Batches are written in order, so those before have their outcome by now. If one has failed, this record
+                // is in the file and stands on nothing.
+                Ok(()) if inner.stands(version) => {
                     gone.extend(inner.reach(version));
                     None
+                }
+                Ok(()) => {
+                    gone.extend(inner.go_back());
+                    Some(None)
                 }
                 Err(error) => {
                     if !is_lost {
@@ -234,6 +240,12 @@ impl Inner {
     fn is_lost(&self, version: u64, epoch: u64) -> bool {
         let ended = usize::try_from(epoch).ok().and_then(|epoch| self.ended.get(epoch));
         ended.is_some_and(|durable| version > *durable)
+    }
+
+    /// Whether the records of all commits up to a version were written.
+    fn stands(&self, version: u64) -> bool {
+        let mut before = self.pending.iter().take_while(|pending| pending.version <= version);
+        before.all(|pending| pending.ticket.is_written())
     }
 
     /// A version has become durable, and all before it. The caller drops what is returned, outside of the guard.

@@ -47,7 +47,8 @@ class Effects:
     def __init__(self, store: Store[Any], log: Log | None) -> None:
         self._store = store
         self._journaled = log
-        self._lock = threading.Lock()
+        # A finalizer may come in between, and commit.
+        self._lock = threading.RLock()
         self._queue: deque[Effect] = deque()
         self._is_delivering = False
         #: With a journal: what was not recorded as delivered.

@@ -72,7 +72,8 @@ class Log:
         state: Any = None
         version = -1
         skipped = 0
-        effects: dict[tuple[int, int], Effect] = {}
+        # Only what is open in the end is read: the functions of the others may be gone by now.
+        effects: dict[tuple[int, int], bytes] = {}
         for record in self.journal.records():
             found = loads(record.payload)
             if (
@@ -87,14 +88,13 @@ class Log:
                     raise StateError(
                         f"{self.path} was written by a newer version of ropewalk; open it with that"
                     )
-                effects = {(one[0], one[1]): Effect(*one) for one in open_effects}
+                effects = {(made, index): call for made, index, call in open_effects}
             elif found[0] == _DELIVERED:
                 effects.pop((found[1], found[2]), None)
             elif found[1] == version + 1:
                 _, version, _, changes, calls, _ = found
                 state = applied(state, changes)
-                for index, (function, *args) in enumerate(calls):
-                    effects[version, index] = Effect(version, index, function, tuple(args))
+                effects.update({(version, index): call for index, call in enumerate(calls)})
             else:
                 skipped += 1
         if version < 0:
@@ -116,7 +116,9 @@ class Log:
                 recovered.dropped_bytes,
                 version,
             )
-        self.pending = [effects[key] for key in sorted(effects)]
+        for made, index in sorted(effects):
+            function, *args = loads(effects[made, index])
+            self.pending.append(Effect(made, index, function, tuple(args)))
         self._opened = self.journal.last
         self._next_compaction = max(_LEAST, _GROWTH * self.journal.size)
         return state, version
@@ -134,7 +136,8 @@ class Log:
     def encode(self, version: int, changes: Any, transaction: _native.Transaction) -> bytes:
         """Returns the record of a commit."""
         effects = transaction.effects
-        record = (_COMMIT, version, tuple(transaction.label), changes, effects or (), time.time())
+        calls = tuple(map(dumps, effects or ()))
+        record = (_COMMIT, version, tuple(transaction.label), changes, calls, time.time())
         if effects is None and all(type(value) in _ATOMS for _, _, value in changes):
             # The C function alone writes the same bytes in a fraction of the time.
             return pickle.dumps(record, PROTOCOL)
@@ -185,14 +188,43 @@ class Log:
 
     def _compact(self, store: Store[Any]) -> None:
         version, state, record = store._durable()
-        effects = [tuple(effect) for effect in store._effects.pending() if effect.version <= version]
+        effects = [
+            (effect.version, effect.index, dumps((effect.function, *effect.args)))
+            for effect in store._effects.pending()
+            if effect.version <= version
+        ]
         self.journal.compact([self._whole(version, state, effects)], max(record, self._opened))
         self._next_compaction = max(_LEAST, _GROWTH * self.journal.size)
 
     def _whole(self, version: int, state: Any, effects: list[Any]) -> bytes:
         return dumps((_STATE, _FORMAT, self.name, version, state, effects))
 
+    def sync(self) -> None:
+        """Waits until everything is on the disk.
+
+        Raises:
+            JournalError: something is not.
+        """
+        try:
+            self.journal.sync()
+        except JournalError as error:
+            # It may be an old one: there was no room when it should be recorded that an effect was delivered. The
+            # journal reports it once.
+            self.journal.sync()
+            _log.warning("effects that were delivered may be delivered again: %s", error)
+
     def close(self) -> None:
         """Writes what is on its way, and closes the file."""
         with self._compacting:
-            self.journal.close()
+            is_written = False
+            try:
+                if not self.journal.closed:
+                    self.sync()
+                    is_written = True
+            finally:
+                try:
+                    self.journal.close()
+                except JournalError:
+                    # It reports what was reported before, too.
+                    if not is_written:
+                        raise

@@ -5,10 +5,13 @@ from __future__ import annotations
 from typing import Any
 
 from ropewalk._errors import HistoryGone
+from ropewalk._load import state as _native
 from ropewalk.state._kinds import replaced
 from ropewalk.state._records import is_record
 from ropewalk.state._shape import Kind, Shape
 from ropewalk.state._zones import Zone
+
+PMap = _native.PMap
 
 #: No version, in what the compiled half lists.
 _NONE = 2**64 - 1
@@ -40,8 +43,29 @@ def step_from(
     return number, with_transients(shape, state, target[1]), (target[4], target[5])
 
 
+def _with_transients_of_items(shape: Shape, source: PMap[Any, Any], target: PMap[Any, Any]) -> Any:
+    if shape.items is None or not _has_transients(shape.items, set()):
+        return target
+    for key, there, value in _native.diff_maps(source, target):
+        if there is not _native.MISSING and value is not _native.MISSING:
+            target = target.set(key, with_transients(shape.items, there, value))
+    return target
+
+
+def _has_transients(shape: Shape, seen: set[int]) -> bool:
+    if shape.zone is Zone.TRANSIENT:
+        return True
+    if id(shape) in seen:
+        return False
+    seen.add(id(shape))
+    below = [*shape.fields, *([] if shape.items is None else [shape.items])]
+    return any(_has_transients(one, seen) for one in below)
+
+
 def with_transients(shape: Shape, source: Any, target: Any) -> Any:
     """Returns a state with the transient fields of another one."""
+    if shape.kind is Kind.MAP and isinstance(source, PMap) and isinstance(target, PMap):
+        return _with_transients_of_items(shape, source, target)
     if shape.kind is not Kind.RECORD or type(source) is not type(target) or not is_record(type(target)):
         return target
     changes: dict[str, Any] = {}

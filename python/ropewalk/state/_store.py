@@ -48,6 +48,8 @@ R = TypeVar("R")
 
 #: So often a transaction runs again after a conflict before it claims what it touches.
 _RETRIES = 4
+#: So often a transaction runs again though it has claimed what it touches.
+_REFUSED = 2
 #: The first pause between two attempts, in seconds; it doubles, and the real one is a random part of it.
 _PAUSE = 50e-6
 #: Versions that a store keeps, unless it was made with another number.
@@ -392,13 +394,15 @@ class Store(_native.StoreBase, Generic[S]):
         held = self._held
         outer = held.claim
         held.claim = outer or self._claim(rule)
+        refused = 0
         try:
             while True:
                 done = self._attempt(function, rule, meta, held.claim, args, kwargs)
                 if done is not None:
                     return done
-                if not outer:
-                    # No other transaction has changed what this one has claimed.
+                # No other transaction has changed what this one has claimed, but for a journal that has failed.
+                refused += not outer
+                if refused > _REFUSED:
                     raise Conflict(
                         f"{meta.label} has run transactions of the same store, and they have changed what it has read. "
                         f"Run them before or after it"
@@ -548,7 +552,7 @@ class Store(_native.StoreBase, Generic[S]):
     def flush(self) -> None:
         """Waits until everything that was committed is on the disk and its effects were delivered once."""
         if self._log is not None:
-            self._log.journal.sync()
+            self._log.sync()
         self._effects.deliver()
 
     def compact(self) -> None:

@@ -16,13 +16,15 @@ from tests.polling import is_gone
 from ropewalk._errors import HistoryGone, NotFrozen, StateError, StoreClosed
 from ropewalk.state import AppendOnly, Counter, PMap, PVector, Store, Transient, task
 
-EMPTY: PVector[Any] = PVector()
-
 
 @dataclass(frozen=True, slots=True)
 class Inner:
     n: int
     cursor: Transient[int] = 0
+
+
+MANY = PMap({"a": Inner(0)})
+EMPTY: PVector[Any] = PVector()
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +34,7 @@ class State:
     log: AppendOnly[int] = EMPTY
     hits: Counter = 0
     cursor: Transient[int] = 0
+    many: PMap[str, Inner] = MANY
 
 
 def put(s: Any, n: int) -> None:
@@ -116,6 +119,8 @@ def test_transient_places_are_not_undone() -> None:
         s.inner.n += 1
         s.cursor += 1
         s.inner.cursor += 1
+        s.many["a"].n += 1
+        s.many["a"].cursor += 1
         s.log.append(1)
         s.hits += 1
 
@@ -124,9 +129,11 @@ def test_transient_places_are_not_undone() -> None:
     store.undo()
     found = store.snapshot()
     assert (found.n, found.inner, found.cursor, found.hits, len(found.log)) == (1, Inner(1, 2), 2, 1, 1)
+    assert found.many == PMap({"a": Inner(1, 2)})
     store.redo()
     found = store.snapshot()
     assert (found.n, found.inner, found.cursor, found.hits, len(found.log)) == (2, Inner(2, 2), 2, 2, 2)
+    assert found.many == PMap({"a": Inner(2, 2)})
 
 
 def test_undo_while_others_commit() -> None:
