@@ -10,6 +10,7 @@ import time
 import weakref
 from collections.abc import Callable, Iterable
 from contextlib import contextmanager
+from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
 
 from ropewalk._checked import checked_count
@@ -272,6 +273,8 @@ class Store(_native.StoreBase, Generic[S]):
                         error = result.error
                         value = _plain(transaction, error)
                         return (result if value is error else Err(value)), None
+                    if isinstance(result, _LATER):
+                        raise _refused(meta.label, result)
                     result = _plain(transaction, result)
                     done = self._commit(transaction, compiled.writes, claim)
                 finally:
@@ -543,6 +546,19 @@ def _place(state: Any, path: tuple[Any, ...]) -> Any:
     return state
 
 
+def _refused(label: str | None, result: Any) -> TypeError:
+    close = getattr(result, "close", None)
+    if close is not None:
+        # Nothing is to warn that it was never awaited.
+        close()
+    return TypeError(
+        f"{label} returns a {type(result).__name__}, which runs when its transaction has ended: a transaction takes a "
+        f"plain function"
+    )
+
+
+#: What a function returns that has not run.
+_LATER = (CoroutineType, GeneratorType, AsyncGeneratorType)
 _DRAFTS = (_native.RecordDraft, _native.MapDraft, _native.VectorDraft, _native.CounterDraft)
 
 
