@@ -125,7 +125,7 @@ pub(crate) fn of_lock(path: &Path, holder: u32) -> Error {
     let message = match holder {
         0 => format!("another process has the journal {path} open"),
         pid if pid == std::process::id() => format!(
-            "this process has the journal {path} open already, in another `Journal`, `Flows` or map with a journal"
+            "this process has the journal {path} open already, in another `Journal`, `Flows`, `Store` or map"
         ),
         pid => format!("process {pid} has the journal {path} open"),
     };
@@ -178,8 +178,7 @@ mod tests {
             (0, "another process has the journal journal open".to_string()),
             (
                 ours,
-                "this process has the journal journal open already, in another `Journal`, `Flows` or map with a \
-                 journal"
+                "this process has the journal journal open already, in another `Journal`, `Flows`, `Store` or map"
                     .to_string(),
             ),
             (ours + 1, format!("process {} has the journal journal open", ours + 1)),

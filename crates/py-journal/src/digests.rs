@@ -4,9 +4,10 @@
 //! before, and writes sets in an order that changes from one process to the next. Here every value is written in full:
 //! a byte for its type, its size, its parts; the elements of a set in the order of their digests, and the items of a
 //! dictionary in its own order, which a function can see: with one name for both orders a call would get the result of
-//! another one. What is written for a value never changes, because finished calls are found by it. Values of other
-//! types are written as the plain values that a function of the caller's makes of them. The name is the first half of
-//! the BLAKE3 hash of these bytes, so no two inputs have one name, also if somebody wants them to.
+//! another one. What is written for a value never changes, because finished calls are found by it.
+//!
+//! Values of other types are written as the plain values that a function of the caller's makes of them. The name is the
+//! first half of the BLAKE3 hash of these bytes, so no two inputs have one name, also if somebody wants them to.
 
 use pyo3::PyTypeInfo;
 use pyo3::buffer::PyBuffer;
