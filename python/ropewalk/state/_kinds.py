@@ -6,6 +6,7 @@ import collections.abc
 import dataclasses
 import numbers
 import sys
+import types
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -176,9 +177,26 @@ def _is_draft(value: object) -> bool:
     return type(value) in _DRAFTS
 
 
+#: What a function returns that has not run.
+_LATER = (types.AsyncGeneratorType, types.CoroutineType, types.GeneratorType)
+
+
 def plain(transaction: _native.Transaction, result: Any) -> Any:
-    """Returns a result with values in the place of drafts, which are of no use once the transaction has ended."""
+    """Returns a result with values in the place of drafts, which are of no use once the transaction has ended.
+
+    Raises:
+        TypeError: the function has returned what runs later.
+    """
     kind = cast("Any", type(result))
+    if _is_one_of(kind, *_LATER):
+        close = getattr(result, "close", None)
+        if close is not None:
+            # Nothing is to warn that it was never awaited.
+            close()
+        raise TypeError(
+            f"a transaction takes a plain function, and one has returned a {kind.__name__}, which would run when the "
+            f"transaction has ended"
+        )
     if _is_draft(result):
         return transaction.value(result)
     if _is_one_of(kind, Ok, Err):

@@ -187,3 +187,24 @@ def random_op(chance: random.Random) -> Op:
     key, other = chance.choice(KEYS), chance.choice(KEYS)
     args = (key, chance.choice(VALUES), other, chance.randrange(-2, 4), chance.randrange(-2, 3))
     return chance.choice(PATHS), chance.choice(NAMES), args
+
+
+#: What a transaction did: an operation with what it has seen, or a step of savepoints.
+Entry = tuple[str, Op | None, Any]
+
+
+def repeated(model: dict[str, Any], log: list[Entry]) -> dict[str, Any]:
+    """Repeats a transaction on a plain model, and compares what it sees."""
+    model = copy.deepcopy(model)
+    saved: list[dict[str, Any]] = []
+    for what, op, result in log:
+        if what == "save":
+            saved.append(copy.deepcopy(model))
+        elif what == "release":
+            saved.pop()
+        elif what == "rollback":
+            model = saved.pop()
+        else:
+            assert op is not None
+            assert run(model, op) == result, op
+    return model

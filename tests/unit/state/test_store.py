@@ -101,6 +101,20 @@ def test_run_takes_functions_only(wrong: Any) -> None:
         bank().run(wrong)
 
 
+def test_functions_that_run_later_are_refused() -> None:
+    async def coroutine(b: Any) -> None:
+        add(b, "ann")
+
+    def generator(b: Any) -> Any:
+        yield add(b, "ann")
+
+    store = bank()
+    for wrong in (coroutine, generator, lambda b: (name for name in b.accounts)):
+        with pytest.raises(TypeError, match="plain function"):
+            store.run(wrong)
+    assert store.version == 0
+
+
 def test_err_rolls_back_and_comes_out() -> None:
     store = bank()
 
