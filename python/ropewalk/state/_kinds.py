@@ -6,8 +6,8 @@ import collections.abc
 import dataclasses
 import numbers
 import sys
+import types
 from collections.abc import Callable
-from types import AsyncGeneratorType, CoroutineType, GeneratorType
 from typing import Any, cast
 
 from ropewalk._errors import ContractViolation, NotFrozen, StateError
@@ -169,22 +169,6 @@ def text_in(state: Any, steps: tuple[Any, ...]) -> str:
 _DRAFTS = (_native.RecordDraft, _native.MapDraft, _native.VectorDraft, _native.CounterDraft)
 
 
-#: What a function returns that has not run.
-_LATER = (CoroutineType, GeneratorType, AsyncGeneratorType)
-
-
-def _refused(transaction: _native.Transaction, result: Any) -> TypeError:
-    label: Any = transaction.label
-    close = getattr(result, "close", None)
-    if close is not None:
-        # Nothing is to warn that it was never awaited.
-        close()
-    return TypeError(
-        f"{getattr(label, 'label', None) or 'the function'} returns a {type(result).__name__}, which runs when its "
-        f"transaction has ended: a transaction takes a plain function"
-    )
-
-
 def _is_one_of(kind: object, *others: object) -> bool:
     return kind in others
 
@@ -193,15 +177,26 @@ def _is_draft(value: object) -> bool:
     return type(value) in _DRAFTS
 
 
+#: What a function returns that has not run.
+_LATER = (types.AsyncGeneratorType, types.CoroutineType, types.GeneratorType)
+
+
 def plain(transaction: _native.Transaction, result: Any) -> Any:
     """Returns a result with values in the place of drafts, which are of no use once the transaction has ended.
 
     Raises:
-        TypeError: the function has not run: it is a coroutine function or a generator.
+        TypeError: the function has returned what runs later.
     """
     kind = cast("Any", type(result))
-    if issubclass(kind, _LATER):
-        raise _refused(transaction, result)
+    if _is_one_of(kind, *_LATER):
+        close = getattr(result, "close", None)
+        if close is not None:
+            # Nothing is to warn that it was never awaited.
+            close()
+        raise TypeError(
+            f"a transaction takes a plain function, and one has returned a {kind.__name__}, which would run when the "
+            f"transaction has ended"
+        )
     if _is_draft(result):
         return transaction.value(result)
     if _is_one_of(kind, Ok, Err):

@@ -8,6 +8,7 @@ from ropewalk._errors import HistoryGone
 from ropewalk._load import state as _native
 from ropewalk.state._kinds import replaced
 from ropewalk.state._records import is_record
+from ropewalk.state._replay import is_map
 from ropewalk.state._shape import Kind, Shape
 from ropewalk.state._zones import Zone
 
@@ -64,7 +65,7 @@ def _has_transients(shape: Shape, seen: set[int]) -> bool:
 
 def with_transients(shape: Shape, source: Any, target: Any) -> Any:
     """Returns a state with the transient fields of another one."""
-    if shape.kind is Kind.MAP and isinstance(source, PMap) and isinstance(target, PMap):
+    if shape.kind is Kind.MAP and is_map(source) and is_map(target):
         return _with_transients_of_items(shape, source, target)
     if shape.kind is not Kind.RECORD or type(source) is not type(target) or not is_record(type(target)):
         return target
