@@ -189,7 +189,7 @@ class Log:
     def _compact(self, store: Store[Any]) -> None:
         version, state, record = store._durable()
         effects = [
-            (effect.version, effect.index, dumps((effect.function, *effect.args)))
+            (effect.version, effect.place, dumps((effect.function, *effect.args)))
             for effect in store._effects.pending()
             if effect.version <= version
         ]
