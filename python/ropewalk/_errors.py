@@ -738,6 +738,25 @@ class StoreClosed(StateError, ValueError):
     remedy = "Open the store again."
 
 
+class NotJson(StateError, TypeError):
+    """A value has no form in JSON."""
+
+    code = "RW-NOT-JSON"
+    remedy = "Give `dumps` a `default`, or change the value at the place that the message names."
+
+
+class BadJson(StateError, ValueError):
+    """A text is not JSON, or does not fit the type that was asked for.
+
+    `path` is the place in the text: `$` is all of it, and `$.accounts.ann` a part.
+    """
+
+    code = "RW-BAD-JSON"
+    remedy = "Correct the text at the place that the message names, or ask for another type."
+
+    path: str = ""
+
+
 class OutOfPorts(LimitReached):
     """Every port of a bus between processes is taken."""
 

@@ -530,3 +530,12 @@ def replaced(record: _T, name: str, value: Any, /) -> _T:
 
 def transaction_of(draft: Any, /) -> Transaction:
     """Returns the transaction that a draft belongs to."""
+
+def encode_json(
+    value: Any,
+    default: Callable[[Any], Any] | None,
+    cache: bool,
+    classify: Callable[[type], tuple[int, Any]],
+    /,
+) -> bytes:
+    """Returns a value as JSON; `ropewalk.state._json_plans` has the numbers of what `classify` returns."""

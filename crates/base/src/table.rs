@@ -325,6 +325,16 @@ errors! {
         StoreClosed("StateError", "ValueError") = "RW-STORE-CLOSED",
             "Open the store again.";
 
+        /// A value has no form in JSON.
+        NotJson("StateError", "TypeError") = "RW-NOT-JSON",
+            "Give `dumps` a `default`, or change the value at the place that the message names.";
+
+        /// A text is not JSON, or does not fit the type that was asked for.
+        ///
+        /// `path` is the place in the text: `$` is all of it, and `$.accounts.ann` a part.
+        BadJson("StateError", "ValueError") = "RW-BAD-JSON",
+            "Correct the text at the place that the message names, or ask for another type.";
+
         /// Every port of a bus between processes is taken.
         OutOfPorts("LimitReached") [ENOSPC] = "RW-PORTS",
             "Close the bus in workers that no longer need it, or use another bus.";

@@ -77,15 +77,8 @@ pub(crate) unsafe fn of_class(types: &State, class: *mut ffi::PyTypeObject) -> R
             0 => {}
             _ => return Err(Raised),
         }
-        match Object::own(ffi::PyObject_GetAttr(class.as_ptr(), types.record_name)) {
-            // A subclass finds that of its base.
-            Ok(found) => {
-                if let Some(record) = checked(types, found, &class) {
-                    return Ok(Kind::Record(record));
-                }
-            }
-            Err(Raised) if ffi::PyErr_ExceptionMatches(ffi::PyExc_AttributeError) != 0 => ffi::PyErr_Clear(),
-            Err(Raised) => return Err(Raised),
+        if let Some(record) = known(types, &class)? {
+            return Ok(Kind::Record(record));
         }
         if types.kind_of.is_null() {
             ffi::PyErr_SetString(ffi::PyExc_RuntimeError, c"ropewalk.state was not imported".as_ptr());
@@ -102,6 +95,26 @@ pub(crate) unsafe fn of_class(types: &State, class: *mut ffi::PyTypeObject) -> R
             );
             Raised
         })
+    }
+}
+
+/// The `Record` that a class keeps, if it keeps one.
+///
+/// # Safety
+///
+/// The state of a module that is complete. Python code may run.
+pub(crate) unsafe fn known(types: &State, class: &Object) -> Result<Option<Object>, Raised> {
+    // SAFETY: live objects; the type of what is found is checked before it is read as such.
+    unsafe {
+        match Object::own(ffi::PyObject_GetAttr(class.as_ptr(), types.record_name)) {
+            // A subclass finds that of its base.
+            Ok(found) => Ok(checked(types, found, class)),
+            Err(Raised) if ffi::PyErr_ExceptionMatches(ffi::PyExc_AttributeError) != 0 => {
+                ffi::PyErr_Clear();
+                Ok(None)
+            }
+            Err(Raised) => Err(Raised),
+        }
     }
 }
 

@@ -7,6 +7,7 @@
 mod builder;
 mod draft;
 mod iterate;
+mod json;
 mod kinds;
 mod map;
 mod nest;
@@ -38,7 +39,12 @@ unsafe impl module::State for State {
     }
 
     fn functions() -> Vec<pyo3_ffi::PyMethodDef> {
-        map::functions().into_iter().chain(vector::functions()).chain(table::functions()).collect()
+        map::functions()
+            .into_iter()
+            .chain(vector::functions())
+            .chain(table::functions())
+            .chain(json::functions())
+            .collect()
     }
 
     fn fill(&mut self, module: &Object) -> Result<(), Raised> {

@@ -255,7 +255,6 @@ impl Node {
     }
 
     /// Keeps the encoded text, a `bytes` object, unless there is one already. The node belongs to no edit that goes on.
-    #[allow(dead_code, reason = "an encoder of text keeps its work here")]
     pub(crate) fn set_text(&self, text: Object) {
         let raw = text.as_ptr();
         // Release: a thread that finds the text sees its bytes.

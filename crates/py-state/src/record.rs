@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 
 use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
@@ -39,7 +40,12 @@ pub(crate) struct Record {
     rebuild: Field,
     /// Called with a new copy: it raises if its fields do not fit together. Null if there is nothing to check.
     check: Field,
+    /// What stands before the value of each field in JSON. Any thread sets it once; all would set the same.
+    heads: OnceLock<Heads>,
 }
+
+/// For each field, its name as JSON, with what separates it from the field before.
+pub(crate) type Heads = Box<[Box<[u8]>]>;
 
 /// `T_OBJECT_EX`: a slot of `__slots__`.
 const OBJECT_EX: c_int = 16;
@@ -58,6 +64,11 @@ impl Record {
     /// A field's name, borrowed.
     pub(crate) fn name(&self, index: usize) -> Pointer {
         self.names[index].get()
+    }
+
+    /// Where the encoder of JSON keeps what stands before the value of each field.
+    pub(crate) fn heads(&self) -> &OnceLock<Heads> {
+        &self.heads
     }
 
     pub(crate) fn check(&self) -> Option<Object> {
@@ -244,6 +255,7 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
                 copy: if plain { Copy::Plain } else { Copy::Call },
                 rebuild: optional(rebuild)?,
                 check: optional(check)?,
+                heads: OnceLock::new(),
             },
         )
     }

@@ -109,7 +109,6 @@ pub(crate) unsafe fn tail(vector: Pointer) -> Pointer {
 ///
 /// A live vector.
 #[inline]
-#[allow(dead_code, reason = "an encoder of text walks over the nodes")]
 pub(crate) unsafe fn height(vector: Pointer) -> u32 {
     // SAFETY: the caller's.
     unsafe { object::view(vector).shift / ropewalk_state::bits::WIDTH }

@@ -16,7 +16,7 @@ def transfer(b: Draft[Bank], src: str, dst: str, n: int) -> None:
 
 from __future__ import annotations
 
-from ropewalk._errors import ContractViolation, NoSuchPath, NotFrozen, StateError
+from ropewalk._errors import BadJson, ContractViolation, NoSuchPath, NotFrozen, NotJson, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._contract import Contract, describe
 from ropewalk.state._dtypes import (
@@ -36,6 +36,7 @@ from ropewalk.state._dtypes import (
     uint64,
 )
 from ropewalk.state._invariants import invariant
+from ropewalk.state._json import dumps, loads
 from ropewalk.state._kinds import leaf
 from ropewalk.state._merge import DELETE
 from ropewalk.state._patches import Entry
@@ -75,6 +76,7 @@ __all__ = [
     "MISSING",
     "AppendOnly",
     "ArrayShape",
+    "BadJson",
     "Changed",
     "Const",
     "Contract",
@@ -87,6 +89,7 @@ __all__ = [
     "Meta",
     "NoSuchPath",
     "NotFrozen",
+    "NotJson",
     "PMap",
     "PVector",
     "Path",
@@ -109,6 +112,7 @@ __all__ = [
     "conflicts",
     "covers",
     "describe",
+    "dumps",
     "float16",
     "float32",
     "float64",
@@ -118,6 +122,7 @@ __all__ = [
     "int64",
     "invariant",
     "leaf",
+    "loads",
     "meets",
     "path_at",
     "path_from",

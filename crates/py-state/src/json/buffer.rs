@@ -1,0 +1,208 @@
+//! The text as it grows: the memory of the `bytes` object that is returned at last, so that nothing is copied then.
+
+use std::ptr::null;
+
+use pyo3_ffi as ffi;
+use ropewalk_capi::object::{Object, Raised};
+
+use crate::node::Pointer;
+
+/// What a buffer begins with: enough for a small record.
+const FIRST: usize = 1024;
+/// Eight characters that need no escape.
+const SPACES: u64 = 0x2020_2020_2020_2020;
+
+/// A `bytes` object that only this buffer has.
+pub(super) struct Buffer {
+    /// Null after memory has run out.
+    bytes: Pointer,
+    data: *mut u8,
+    len: usize,
+    /// How many bytes there is room for.
+    room: usize,
+}
+
+impl Buffer {
+    pub(super) fn new() -> Result<Self, Raised> {
+        // SAFETY: the thread is attached; without a source the bytes are not set, and none is read before it is.
+        let bytes = unsafe { ffi::PyBytes_FromStringAndSize(null(), FIRST as ffi::Py_ssize_t) };
+        if bytes.is_null() {
+            return Err(Raised);
+        }
+        // SAFETY: a `bytes` object.
+        let data = unsafe { ffi::PyBytes_AsString(bytes) }.cast();
+        Ok(Self { bytes, data, len: 0, room: FIRST })
+    }
+
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// What was written from `start` on.
+    pub(super) fn since(&self, start: usize) -> &[u8] {
+        assert!(start <= self.len, "a text begins before it ends");
+        // SAFETY: the bytes before `len` were written.
+        unsafe { std::slice::from_raw_parts(self.data.add(start), self.len - start) }
+    }
+
+    /// Makes room for so many bytes more.
+    #[inline]
+    fn reserve(&mut self, more: usize) -> Result<(), Raised> {
+        if self.room - self.len < more { self.grow(more) } else { Ok(()) }
+    }
+
+    #[cold]
+    fn grow(&mut self, more: usize) -> Result<(), Raised> {
+        let wanted = self.len.saturating_add(more).max(self.room.saturating_mul(2));
+        self.resize(wanted)?;
+        self.room = wanted;
+        Ok(())
+    }
+
+    fn resize(&mut self, wanted: usize) -> Result<(), Raised> {
+        let Ok(size) = ffi::Py_ssize_t::try_from(wanted) else {
+            // SAFETY: the thread is attached.
+            unsafe { ffi::PyErr_NoMemory() };
+            return Err(Raised);
+        };
+        // SAFETY: only this buffer has the object, so that it may move. On failure it is gone, and null.
+        unsafe {
+            if ffi::_PyBytes_Resize(&raw mut self.bytes, size) < 0 {
+                (self.len, self.room) = (0, 0);
+                return Err(Raised);
+            }
+            self.data = ffi::PyBytes_AsString(self.bytes).cast();
+        }
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn push(&mut self, byte: u8) -> Result<(), Raised> {
+        self.reserve(1)?;
+        // SAFETY: there is room.
+        unsafe { *self.data.add(self.len) = byte };
+        self.len += 1;
+        Ok(())
+    }
+
+    #[inline]
+    pub(super) fn extend(&mut self, bytes: &[u8]) -> Result<(), Raised> {
+        self.reserve(bytes.len())?;
+        // SAFETY: there is room, in memory that only this buffer has.
+        unsafe { self.data.add(self.len).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        self.len += bytes.len();
+        Ok(())
+    }
+
+    /// Ends an array or an object that began before `start`: the mark takes the place of the last item's comma.
+    #[inline]
+    pub(super) fn close(&mut self, start: usize, mark: u8) -> Result<(), Raised> {
+        if self.len > start {
+            self.len -= 1;
+        }
+        self.push(mark)
+    }
+
+    /// Takes the bytes from `start` on back.
+    pub(super) fn truncate(&mut self, start: usize) {
+        self.len = self.len.min(start);
+    }
+
+    pub(super) fn integer(&mut self, number: i64) -> Result<(), Raised> {
+        self.extend(itoa::Buffer::new().format(number).as_bytes())
+    }
+
+    /// Writes the shortest text that gives the number again; `null` for what JSON has no number for.
+    pub(super) fn float(&mut self, number: f64) -> Result<(), Raised> {
+        if number.is_finite() {
+            self.extend(zmij::Buffer::new().format_finite(number).as_bytes())
+        } else {
+            self.extend(b"null")
+        }
+    }
+
+    /// Writes UTF-8 as a string.
+    #[inline]
+    pub(super) fn string(&mut self, text: &[u8]) -> Result<(), Raised> {
+        let count = text.len();
+        // The quotes, and the word behind the text.
+        self.reserve(count + 2 + size_of::<u64>())?;
+        // SAFETY: there is room for the quotes and the text with a word behind it, and a word that begins in the text
+        // ends in that.
+        unsafe {
+            let quote = self.data.add(self.len);
+            let body = quote.add(1);
+            *quote = b'"';
+            body.copy_from_nonoverlapping(text.as_ptr(), count);
+            body.add(count).cast::<u64>().write_unaligned(SPACES);
+            let mut at = 0;
+            while at < count {
+                if needs_escape(body.add(at).cast::<u64>().read_unaligned()) {
+                    self.len += 1 + at;
+                    return self.escaped(&text[at..]);
+                }
+                at += size_of::<u64>();
+            }
+            *body.add(count) = b'"';
+        }
+        self.len += count + 2;
+        Ok(())
+    }
+
+    /// Writes the rest of a string, in which some characters have an escape.
+    #[cold]
+    fn escaped(&mut self, text: &[u8]) -> Result<(), Raised> {
+        let mut plain = 0;
+        for (at, &byte) in text.iter().enumerate() {
+            let escape: &[u8] = match byte {
+                b'"' => b"\\\"",
+                b'\\' => b"\\\\",
+                b'\n' => b"\\n",
+                b'\r' => b"\\r",
+                b'\t' => b"\\t",
+                8 => b"\\b",
+                12 => b"\\f",
+                0..0x20 => {
+                    let digit = |half: u8| b"0123456789abcdef"[usize::from(half)];
+                    &[b'\\', b'u', b'0', b'0', digit(byte >> 4), digit(byte & 15)]
+                }
+                _ => continue,
+            };
+            self.extend(&text[plain..at])?;
+            self.extend(escape)?;
+            plain = at + 1;
+        }
+        self.extend(&text[plain..])?;
+        self.push(b'"')
+    }
+
+    /// The text as `bytes`.
+    pub(super) fn finish(mut self) -> Result<Object, Raised> {
+        self.resize(self.len)?;
+        // SAFETY: a new reference, which this buffer passes on.
+        unsafe { Object::own(std::mem::replace(&mut self.bytes, std::ptr::null_mut())) }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // SAFETY: null, or a reference that this buffer owns.
+        unsafe { ffi::Py_XDECREF(self.bytes) };
+    }
+}
+
+/// Whether one of eight characters is a quote, a backslash or a control character. A byte of a longer character of
+/// UTF-8 is none.
+///
+/// Source: Anderson, "Bit Twiddling Hacks": whether a word has a zero byte, or a byte less than n.
+#[inline]
+fn needs_escape(word: u64) -> bool {
+    const ONES: u64 = 0x0101_0101_0101_0101;
+    const HIGH: u64 = 0x8080_8080_8080_8080;
+    let quote = word ^ (ONES * b'"' as u64);
+    let backslash = word ^ (ONES * b'\\' as u64);
+    let found = (word.wrapping_sub(SPACES) & !word)
+        | (quote.wrapping_sub(ONES) & !quote)
+        | (backslash.wrapping_sub(ONES) & !backslash);
+    found & HIGH != 0
+}

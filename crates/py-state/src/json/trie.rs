@@ -1,0 +1,148 @@
+//! Writes maps and vectors node by node, and keeps the text of nodes.
+//!
+//! The text of a node is that of the entries or items below it, each with a comma behind it. It says nothing of where
+//! the node lies, so that every map or vector that shares the node can use it.
+//!
+//! Not every node keeps its text. A node of less than `LEAST` bytes is as quickly written again. Of the others, a node
+//! keeps its text only if at least half of it is not kept below it: so all texts together are at most twice as long as
+//! the whole, whatever nests in what. With 32 children to a node, what is written again after a change is the text of
+//! one such node, and the few nodes above it copy those of their other children.
+//!
+//! A text is kept only if nothing in it can change: not a `list`, nor what `default` has made.
+
+use ropewalk_capi::object::{Object, Raised};
+use ropewalk_state::bits::WIDTH;
+
+use super::encoder::Encoder;
+use crate::node::{Node, Pointer};
+use crate::{map, vector};
+
+/// The shortest text that a node keeps. A `bytes` object has a head of 33 bytes.
+const LEAST: usize = 512;
+
+impl Encoder<'_> {
+    /// Writes a map.
+    ///
+    /// # Safety
+    ///
+    /// A live map, which the caller keeps alive. Python code may run.
+    pub(super) unsafe fn map(&mut self, map: Pointer) -> Result<(), Raised> {
+        self.out.push(b'{')?;
+        let start = self.out.len();
+        // SAFETY: the caller's; the map holds its root.
+        unsafe { self.map_node(map::root(map).cast()) }?;
+        self.out.close(start, b'}')
+    }
+
+    /// # Safety
+    ///
+    /// A complete node of a map, which the caller keeps alive and no edit changes.
+    unsafe fn map_node(&mut self, node: *mut Node) -> Result<(), Raised> {
+        // SAFETY: the caller's; a node holds its entries and its children, and never changes.
+        unsafe {
+            if self.copied(node)? {
+                return Ok(());
+            }
+            let (start, kept) = (self.out.len(), self.kept);
+            for at in 0..(*node).entries() {
+                let entry = Node::entry(node, at);
+                let (key, value) = (*entry, *entry.add(1));
+                self.key(key)?;
+                if let Err(Raised) = self.value(value) {
+                    return Err(self.below_key(key));
+                }
+                self.out.push(b',')?;
+            }
+            for at in 0..(*node).children() {
+                self.map_node((*Node::child(node, at)).cast())?;
+            }
+            self.keep(node, start, kept)
+        }
+    }
+
+    /// Writes a vector.
+    ///
+    /// # Safety
+    ///
+    /// A live vector, which the caller keeps alive. Python code may run.
+    pub(super) unsafe fn vector(&mut self, vector: Pointer) -> Result<(), Raised> {
+        self.out.push(b'[')?;
+        let start = self.out.len();
+        // SAFETY: the caller's; the vector holds its root and its tail, which is a leaf.
+        unsafe {
+            let tail = vector::tail(vector).cast::<Node>();
+            self.vector_node(vector::root(vector).cast(), vector::height(vector), 0)?;
+            self.vector_node(tail, 0, vector::len(vector) - (*tail).children())?;
+        }
+        self.out.close(start, b']')
+    }
+
+    /// `first` is the index of the node's first item.
+    ///
+    /// # Safety
+    ///
+    /// A complete node of a vector with so many nodes above its leaves, which the caller keeps alive and no edit
+    /// changes.
+    unsafe fn vector_node(&mut self, node: *mut Node, height: u32, first: usize) -> Result<(), Raised> {
+        // SAFETY: the caller's; a node holds its items or its children, and never changes.
+        unsafe {
+            if self.copied(node)? {
+                return Ok(());
+            }
+            let (start, kept) = (self.out.len(), self.kept);
+            for at in 0..(*node).children() {
+                let child = *Node::child(node, at);
+                if height > 0 {
+                    self.vector_node(child.cast(), height - 1, first + (at << (height * WIDTH)))?;
+                    continue;
+                }
+                if let Err(Raised) = self.value(child) {
+                    return Err(self.below_index(first + at));
+                }
+                self.out.push(b',')?;
+            }
+            self.keep(node, start, kept)
+        }
+    }
+
+    /// Writes the text that a node keeps; returns whether it keeps one.
+    ///
+    /// # Safety
+    ///
+    /// A node that the caller keeps alive.
+    #[inline]
+    unsafe fn copied(&mut self, node: *mut Node) -> Result<bool, Raised> {
+        if !self.is_cached {
+            return Ok(false);
+        }
+        // SAFETY: a node sets its text once, so that a new reference can be made as long as the node lives.
+        let Ok(text) = (unsafe {
+            let text = (*node).text();
+            if text.is_null() { Err(Raised) } else { Object::share(text) }
+        }) else {
+            return Ok(false);
+        };
+        let Some(bytes) = text.as_bytes() else { return Ok(false) };
+        self.out.extend(bytes)?;
+        self.kept += bytes.len();
+        Ok(true)
+    }
+
+    /// Lets a node keep the text that was written of it from `start` on, if that is worth it. `before` is how many
+    /// bytes were kept before the node.
+    ///
+    /// # Safety
+    ///
+    /// A node that the caller keeps alive and no edit changes.
+    unsafe fn keep(&mut self, node: *mut Node, start: usize, before: usize) -> Result<(), Raised> {
+        let length = self.out.len() - start;
+        if !self.is_cached || length < LEAST || self.changing > start || (self.kept - before) * 2 > length {
+            return Ok(());
+        }
+        let text = Object::bytes(self.out.since(start))?;
+        // SAFETY: the caller's.
+        unsafe { (*node).set_text(text) };
+        self.kept = before + length;
+        Ok(())
+    }
+}
