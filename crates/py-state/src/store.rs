@@ -207,8 +207,8 @@ impl Store {
             let is_lost = inner.is_lost(version, epoch);
             let failed = match written {
                 Ok(()) if is_lost => Some(None),
-                // Batches are written in order, so those before have their outcome by now. If one has failed, this record
-                // is in the file and stands on nothing.
+                // Batches are written in order, so those before have their outcome by now. If one has failed, this
+                // record is in the file and stands on nothing.
                 Ok(()) if inner.stands(version) => {
                     gone.extend(inner.reach(version));
                     None

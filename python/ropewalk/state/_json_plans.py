@@ -85,7 +85,10 @@ def plan_of(kind: type) -> Plan:
         if issubclass(kind, numpy.floating):
             return _VALUE, float
     if issubclass(kind, (bytes, bytearray, memoryview)):
-        return _OTHER, f"{kind.__name__}, which JSON has no form for. Make text of them, by base64 for instance"
+        return (
+            _OTHER,
+            f"{kind.__name__}, which JSON has no form for. Make text of them, by base64 for instance",
+        )
     return _OTHER, f"of class {kind.__qualname__}, which has no form in JSON. Give dumps a default for it"
 
 

@@ -133,7 +133,10 @@ def _plain(annotation: Any, bound: Bound) -> tuple[Any, Bound]:
         elif type(origin).__name__ == "TypeAliasType":
             parameters: Any = origin
             given = [bound.get(one, one) for one in get_args(annotation)]
-            annotation, bound = parameters.__value__, dict(zip(parameters.__type_params__, given, strict=False))
+            annotation, bound = (
+                parameters.__value__,
+                dict(zip(parameters.__type_params__, given, strict=False)),
+            )
         elif isinstance(annotation, (str, ForwardRef)):
             raise StateError(f"the annotation {annotation!r} names nothing that can be found")
         else:
@@ -453,7 +456,9 @@ def _key(annotation: Any, bound: Bound) -> Reader:
         members = (True, False)
     elif annotation in (None, type(None)):
         members = (None,)
-    elif isinstance(annotation, type) and (issubclass(annotation, (int, float)) or annotation is decimal.Decimal):
+    elif isinstance(annotation, type) and (
+        issubclass(annotation, (int, float)) or annotation is decimal.Decimal
+    ):
         return _text(annotation, _number(annotation))
     elif isinstance(annotation, type) and (issubclass(annotation, str) or _parser(annotation) is not None):
         return reader_of(annotation, bound)
