@@ -23,7 +23,13 @@ PARENT = {
 #: What opens the extension's modules, and the one of them that a worker loads.
 LOADED = "ropewalk._load"
 OF_A_WORKER = f"{LOADED}.worker"
-BY_THEIR_NAMES = {"ropewalk._bus", "ropewalk._loop", "ropewalk._results", "ropewalk._state", "ropewalk._worker"}
+BY_THEIR_NAMES = {
+    "ropewalk._bus",
+    "ropewalk._loop",
+    "ropewalk._results",
+    "ropewalk._state",
+    "ropewalk._worker",
+}
 #: Only the parent calls the function that imports it.
 OF_THE_PARENT = {PACKAGE / "pool/wire/_spaces.py": {"ropewalk._core"}}
 #: Modules that users import by these names; every other module's name begins with an underscore.

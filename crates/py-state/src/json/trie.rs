@@ -14,7 +14,7 @@ use ropewalk_capi::object::{Object, Raised};
 use ropewalk_state::bits::WIDTH;
 
 use super::encoder::Encoder;
-use crate::node::{Node, Pointer};
+use crate::node::{Node, Pointer, fetch};
 use crate::{map, vector};
 
 /// The shortest text that a node keeps. A `bytes` object has a head of 33 bytes.
@@ -53,10 +53,63 @@ impl Encoder<'_> {
                 }
                 self.out.push(b',')?;
             }
-            for at in 0..(*node).children() {
+            let count = (*node).children();
+            for at in 0..count {
+                self.fetch_ahead(node, at);
                 self.map_node((*Node::child(node, at)).cast())?;
             }
             self.keep(node, start, kept)
+        }
+    }
+
+    /// Fetches what is written next into the processor's caches, before a child of a map's node is written. The objects
+    /// lie in memory in the order in which they were made, so that the encoder would wait for each in turn. An object
+    /// is found in one that was fetched before: the entries in a node, and the fields in a record.
+    ///
+    /// # Safety
+    ///
+    /// A complete node, which the caller keeps alive, and no edit changes.
+    #[inline]
+    unsafe fn fetch_ahead(&self, node: *mut Node, at: usize) {
+        // SAFETY: the caller's; a node holds its entries and its children, and never changes.
+        unsafe {
+            let child = |at: usize| (*Node::child(node, at)).cast::<Node>();
+            let count = (*node).children();
+            if at == 0 {
+                for next in 0..count {
+                    fetch(*Node::child(node, next));
+                }
+                for next in 0..count.min(2) {
+                    fetch_held(child(next));
+                }
+                self.fetch_fields(child(0));
+            }
+            if at + 2 < count {
+                fetch_held(child(at + 2));
+            }
+            if at + 1 < count {
+                self.fetch_fields(child(at + 1));
+            }
+        }
+    }
+
+    /// Fetches the fields of a node's records, and what its children hold.
+    ///
+    /// # Safety
+    ///
+    /// As for [`fetch_ahead`](Self::fetch_ahead).
+    unsafe fn fetch_fields(&self, node: *mut Node) {
+        // SAFETY: the caller's.
+        unsafe {
+            if !(*node).text().is_null() {
+                return;
+            }
+            for at in 0..(*node).entries() {
+                self.fetch(*Node::entry(node, at).add(1));
+            }
+            for at in 0..(*node).children() {
+                fetch_held((*Node::child(node, at)).cast());
+            }
         }
     }
 
@@ -144,5 +197,25 @@ impl Encoder<'_> {
         unsafe { (*node).set_text(text) };
         self.kept = before + length;
         Ok(())
+    }
+}
+
+/// Fetches what is read of a node's children, keys and values, or its text.
+///
+/// # Safety
+///
+/// A complete node, which no edit changes.
+#[inline]
+unsafe fn fetch_held(node: *mut Node) {
+    // SAFETY: the caller's.
+    unsafe {
+        let text = (*node).text();
+        if text.is_null() {
+            for &held in Node::held(node) {
+                fetch(held);
+            }
+        } else {
+            fetch(text);
+        }
     }
 }
