@@ -27,6 +27,9 @@ const LONGEST: usize = 1 << 20;
 /// guards nothing: relaxed.
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
 
+/// How many bytes of the text are kept by nodes: in coarse texts, and in fine ones.
+pub(super) type Kept = [usize; 2];
+
 /// One encoding.
 pub(super) struct Encoder<'a> {
     state: &'a State,
@@ -37,8 +40,7 @@ pub(super) struct Encoder<'a> {
     classify: Pointer,
     /// Whether nodes keep their texts and give them.
     pub(super) is_cached: bool,
-    /// How many bytes of the text are kept by nodes.
-    pub(super) kept: usize,
+    pub(super) kept: Kept,
     /// Where the text ended when the last part was written that may change.
     pub(super) changing: usize,
     depth: usize,
@@ -65,7 +67,7 @@ impl<'a> Encoder<'a> {
             default,
             classify,
             is_cached,
-            kept: 0,
+            kept: [0; 2],
             changing: 0,
             depth: 0,
             plans: Plans::default(),
