@@ -43,6 +43,7 @@ EXTERNAL = {
     "pyo3-build-config": {"capi", "py-bus", "py-journal", "py-loop", "py-pool", "py-state", "py-zmq"},
     "pyo3-ffi": {"capi", "py-bus", "py-loop", "py-pool", "py-results", "py-state", "python"},
     "zeroize": {"zmtp"},
+    "zmij": {"py-state"},
 }
 #: The same for dependencies of tests.
 OF_TESTS = {

@@ -64,6 +64,22 @@ pub(crate) unsafe fn is_collected(object: Pointer) -> bool {
     unsafe { ffi::PyType_IS_GC(ffi::Py_TYPE(object)) != 0 }
 }
 
+/// Asks the processor to fetch the head of an object that is read soon. A walk over a map otherwise waits for each key
+/// and value in turn, because they lie in memory in the order in which they were made.
+#[inline]
+pub(crate) fn fetch(object: Pointer) {
+    #[cfg(target_arch = "x86_64")]
+    // SAFETY: a hint, for which any address is right.
+    unsafe {
+        use std::arch::x86_64::{_MM_HINT_T0, _mm_prefetch};
+        _mm_prefetch::<_MM_HINT_T0>(object.cast());
+        // A short text ends behind its head.
+        _mm_prefetch::<_MM_HINT_T0>(object.cast::<i8>().wrapping_add(48));
+    }
+    #[cfg(not(target_arch = "x86_64"))]
+    let _ = object;
+}
+
 /// A new reference to the same object.
 ///
 /// # Safety

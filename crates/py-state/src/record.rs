@@ -12,7 +12,7 @@ use ropewalk_capi::entry;
 use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
-use crate::node::Pointer;
+use crate::node::{Pointer, fetch};
 
 /// Where a field of a record lies.
 enum Place {
@@ -108,6 +108,35 @@ impl Record {
             match self.copy {
                 Copy::Plain => Object::own(ffi::PyObject_GenericGetAttr(object, self.names[index].get())),
                 Copy::Call => Object::own(ffi::PyObject_GetAttr(object, self.names[index].get())),
+            }
+        }
+    }
+
+    /// The value in a slot, borrowed from the object, if the field has one.
+    ///
+    /// # Safety
+    ///
+    /// `object` is of the record's class.
+    #[cfg(not(Py_GIL_DISABLED))]
+    #[inline]
+    pub(crate) unsafe fn slot(&self, object: Pointer, index: usize) -> Option<Pointer> {
+        let Place::Slot(offset) = self.places[index] else { return None };
+        // SAFETY: the class has a slot there; null is a slot without a value.
+        let value = unsafe { *object.cast::<u8>().add(offset).cast::<Pointer>() };
+        (!value.is_null()).then_some(value)
+    }
+
+    /// Fetches the values in slots into the processor's caches.
+    ///
+    /// # Safety
+    ///
+    /// `object` is of the record's class.
+    #[inline]
+    pub(crate) unsafe fn fetch(&self, object: Pointer) {
+        for place in &self.places {
+            if let Place::Slot(offset) = place {
+                // SAFETY: the class has a slot there.
+                fetch(unsafe { *object.cast::<u8>().add(*offset).cast::<Pointer>() });
             }
         }
     }

@@ -30,10 +30,11 @@ def dumps(value: object, *, default: Callable[[Any], Any] | None = None, cache: 
     enumerations of these, all as strings; nothing looks for two keys with one string. `default` gets any other object,
     and returns a value to write in its place.
 
-    Nodes of maps and vectors keep their text, and what shares them writes it by copying: after a change of one entry,
-    what is written anew is a few dozen entries around it. The texts are freed with the nodes. All that are kept of one
-    value are at most twice as long as its JSON, and mostly as long. A node keeps none if something in it can change,
-    such as a list or what `default` returns. With `cache=False` no text is kept or used.
+    Nodes of maps and vectors keep their text, and what shares them writes it by copying. After a change of one entry,
+    at most some 16 KiB of text around it are written anew, and less after the next one. The texts are freed with the
+    nodes. All that are kept of one value are about as long as its JSON; where it has changed, they are twice that and
+    never more than four times. A node keeps none if something in it can change, such as a list or what `default`
+    returns. With `cache=False` no text is kept or used.
 
     Raises:
         NotJson: a part has no form in JSON, or more than 512 values lie in one another. The message has the path.

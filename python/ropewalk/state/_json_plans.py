@@ -41,6 +41,18 @@ def duration(delta: datetime.timedelta) -> str:
     return f"{sign}PT{seconds}S"
 
 
+def _tuple(value: Any) -> tuple[Any, ...]:
+    return tuple(value)
+
+
+def _list(value: Any) -> list[Any]:
+    return list(value)
+
+
+def _dict(value: Any) -> dict[Any, Any]:
+    return dict(value)
+
+
 #: What is written by a base class, in this order; the first that fits counts.
 _BASES: tuple[tuple[type, Plan], ...] = (
     (enum.Enum, (_VALUE, operator.attrgetter("value"))),
@@ -53,15 +65,15 @@ _BASES: tuple[tuple[type, Plan], ...] = (
     (uuid.UUID, (_TEXT, str)),
     (decimal.Decimal, (_TEXT, str)),
     (pathlib.PurePath, (_TEXT, str)),
-    (tuple, (_VALUE, lambda value: tuple(value))),
+    (tuple, (_VALUE, _tuple)),
     (frozenset, (_SET, None)),
     (set, (_CHANGING_SET, None)),
-    (list, (_CHANGING_VALUE, lambda value: list(value))),
-    (collections.abc.Mapping, (_CHANGING_VALUE, lambda value: dict(value))),
+    (list, (_CHANGING_VALUE, _list)),
+    (collections.abc.Mapping, (_CHANGING_VALUE, _dict)),
 )
 
 
-def plan_of(kind: type) -> Plan:
+def plan_of(kind: Any) -> Plan:
     """Returns how the objects of a class are written."""
     if is_record(kind) and not issubclass(kind, enum.Enum):
         try:
@@ -99,7 +111,7 @@ def names_of(kind: Any) -> tuple[str, ...]:
     return tuple(_first(kind, "__struct_fields__", "model_fields", "_fields"))
 
 
-def _first(kind: type, *names: str) -> Any:
+def _first(kind: Any, *names: str) -> Any:
     return next(found for name in names if (found := getattr(kind, name, None)) is not None)
 
 

@@ -165,15 +165,15 @@ def _of_class(kind: Any, arguments: tuple[Any, ...], annotation: Any, bound: Bou
     parse = _parser(kind)
     if parse is not None:
         return _text(annotation, parse)
-    if issubclass(kind, (int, float, str)):
-        base = next(one for one in (int, float, str) if issubclass(kind, one))
-        return _made(annotation, _SCALARS[base], kind)
+    for base in (int, float, str):
+        if issubclass(kind, base):
+            return _made(annotation, _SCALARS[base], kind)
     numpy: Any = sys.modules.get("numpy")
     if numpy is not None:
         if issubclass(kind, numpy.ndarray):
             return _made(annotation, _list, numpy.array)
-        for base, plain in ((numpy.bool_, bool), (numpy.integer, int), (numpy.floating, float)):
-            if issubclass(kind, base):
+        for scalar, plain in ((numpy.bool_, bool), (numpy.integer, int), (numpy.floating, float)):
+            if issubclass(kind, scalar):
                 return _made(annotation, _SCALARS[plain], kind)
     return None
 
@@ -187,11 +187,15 @@ def _filled(annotation: Any, bound: Bound) -> Any:
 
 def anything(value: Any) -> Any:
     """Reads a value of any type: objects become `PMap`, and arrays `PVector`."""
-    if type(value) is dict:
+    if _is(value, dict):
         return _native.PMap({key: anything(item) for key, item in value.items()})
-    if type(value) is list:
+    if _is(value, list):
         return _native.PVector([anything(item) for item in value])
     return value
+
+
+def _is(value: Any, kind: type) -> bool:
+    return type(value) is kind
 
 
 def _null(value: Any) -> None:
@@ -228,10 +232,18 @@ def _str(value: Any) -> str:
     return value
 
 
-def _list(value: Any) -> list[Any]:
-    if type(value) is not list:
-        raise _wanted("an array", value)
-    return cast("list[Any]", value)
+def _list(value: Any, what: str = "an array") -> list[Any]:
+    if not _is(value, list):
+        raise _wanted(what, value)
+    items: list[Any] = value
+    return items
+
+
+def _dict(value: Any, what: str = "an object") -> dict[str, Any]:
+    if not _is(value, dict):
+        raise _wanted(what, value)
+    entries: dict[str, Any] = value
+    return entries
 
 
 def _decimal(value: Any) -> decimal.Decimal:
@@ -294,7 +306,7 @@ def _made(annotation: Any, first: Reader, make: Callable[[Any], Any]) -> Reader:
 
 
 def _encoded(value: Any) -> bytes:
-    return cast("bytes", _native.encode_json(value, None, False, plan_of))
+    return _native.encode_json(value, None, False, plan_of)
 
 
 def _member(annotation: Any, members: Iterable[Any]) -> Reader:
@@ -346,8 +358,8 @@ def _array(shape: ArrayShape) -> Reader:
 
 
 def _union(annotation: Any, arms: list[tuple[Any, Reader]]) -> Reader:
-    exact = {arm: read for arm, read in arms if arm in (bool, int, float)}
-    readers = [read for _, read in arms]
+    exact: dict[Any, Reader] = {arm: read for arm, read in arms if arm in (bool, int, float)}
+    otherwise = _first(annotation, [read for _, read in arms])
     only = [read for arm, read in arms if arm is not type(None)]
     is_optional = len(only) < len(arms)
 
@@ -359,6 +371,15 @@ def _union(annotation: Any, arms: list[tuple[Any, Reader]]) -> Reader:
         first = exact.get(type(value))
         if first is not None:
             return first(value)
+        return otherwise(value)
+
+    return read
+
+
+def _first(annotation: Any, readers: list[Reader]) -> Reader:
+    """Reads with the first reader that can."""
+
+    def read(value: Any) -> Any:
         deepest: Misfit | None = None
         for one in readers:
             try:
@@ -379,15 +400,9 @@ def _union(annotation: Any, arms: list[tuple[Any, Reader]]) -> Reader:
 
 def _items(kind: Any, arguments: tuple[Any, ...], bound: Bound) -> Reader:
     item = reader_of(arguments[0] if arguments else Any, bound)
-    if item in (_int, _str, _float, _bool):
-        what = f"an array of {name_of(arguments[0])}"
-    else:
-        what = "an array"
 
     def read(value: Any) -> Any:
-        if type(value) is not list:
-            raise _wanted(what, value)
-        return _collected(kind, cast("list[Any]", value), lambda _: item)
+        return _collected(kind, _list(value), lambda _: item)
 
     return read
 
@@ -408,15 +423,17 @@ def _collected(kind: Any, values: list[Any], reader: Callable[[int], Reader]) ->
 
 
 def _tuple(kind: Any, arguments: tuple[Any, ...], bound: Bound) -> Reader:
-    if not arguments and kind is tuple or len(arguments) == 2 and arguments[1] is ...:
+    if (not arguments and kind is tuple) or (len(arguments) == 2 and arguments[1] is ...):
         return _items(kind, arguments[:1], bound)
     # `tuple[()]` has one argument before Python 3.11.
     readers = [reader_of(one, bound) for one in arguments]
 
     def read(value: Any) -> Any:
-        if type(value) is not list or len(cast("list[Any]", value)) != len(readers):
-            raise _wanted(f"an array of {len(readers)} items", value)
-        return _collected(kind, cast("list[Any]", value), readers.__getitem__)
+        what = f"an array of {len(readers)} items"
+        items = _list(value, what)
+        if len(items) != len(readers):
+            raise Misfit(f"expected {what}, found one of {len(items)}")
+        return _collected(kind, items, readers.__getitem__)
 
     return read
 
@@ -426,12 +443,10 @@ def _object(kind: Any, arguments: tuple[Any, ...], bound: Bound) -> Reader:
     item = reader_of(arguments[1] if arguments else Any, bound)
 
     def read(value: Any) -> Any:
-        if type(value) is not dict:
-            raise _wanted("an object", value)
         made: dict[Any, Any] = {}
         key = ""
         try:
-            for key, one in value.items():
+            for key, one in _dict(value).items():
                 made[key if key_reader is _str else key_reader(key)] = item(one)
         except Misfit as error:
             error.steps.append(key)
@@ -447,7 +462,7 @@ def _key(annotation: Any, bound: Bound) -> Reader:
     if annotation in (str, Any, object):
         return _str
     if get_origin(annotation) in (Union, UnionType):
-        return _union(annotation, [(one, _key(one, bound)) for one in get_args(annotation)])
+        return _first(annotation, [_key(one, bound) for one in get_args(annotation)])
     if get_origin(annotation) is Literal:
         members: Any = get_args(annotation)
     elif isinstance(annotation, type) and issubclass(annotation, enum.Enum):
@@ -506,13 +521,12 @@ class _Record:
         self._fields: tuple[dict[str, Reader], frozenset[str], frozenset[str]] | None = None
 
     def __call__(self, value: Any) -> Any:
-        if type(value) is not dict:
-            raise _wanted(f"an object for {name_of(self._kind)}", value)
+        values = _dict(value, f"an object for {name_of(self._kind)}")
         readers, required, computed = self._fields or self._read()
         made: dict[str, Any] = {}
         name = ""
         try:
-            for name, one in value.items():
+            for name, one in values.items():
                 reader = readers.get(name)
                 if reader is None:
                     near = difflib.get_close_matches(name, readers, n=1)
@@ -566,4 +580,5 @@ def _make(kind: Any, values: dict[str, Any]) -> Any:
         if any(field.validation_alias or field.alias for field in kind.model_fields.values()):
             return kind.model_validate(values, by_alias=False, by_name=True)
         return kind.model_validate(values)
-    return kind(**values)
+    make: Any = kind
+    return make(**values)

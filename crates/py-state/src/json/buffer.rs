@@ -9,6 +9,21 @@ use crate::node::Pointer;
 
 /// What a buffer begins with: enough for a small record.
 const FIRST: usize = 1024;
+/// How many characters are looked at at once.
+const WORD: usize = size_of::<u64>();
+/// The most characters of a number of 64 bits, with its sign.
+const LONGEST_INTEGER: usize = 20;
+/// The numbers from 00 to 99.
+const PAIRS: [u8; 200] = {
+    let mut pairs = [0; 200];
+    let mut at = 0;
+    while at < 100 {
+        pairs[2 * at] = b'0' + (at / 10) as u8;
+        pairs[2 * at + 1] = b'0' + (at % 10) as u8;
+        at += 1;
+    }
+    pairs
+};
 /// Eight characters that need no escape.
 const SPACES: u64 = 0x2020_2020_2020_2020;
 
@@ -23,15 +38,17 @@ pub(super) struct Buffer {
 }
 
 impl Buffer {
-    pub(super) fn new() -> Result<Self, Raised> {
+    /// A buffer with room for so many bytes at least.
+    pub(super) fn new(room: usize) -> Result<Self, Raised> {
+        let room = room.max(FIRST);
         // SAFETY: the thread is attached; without a source the bytes are not set, and none is read before it is.
-        let bytes = unsafe { ffi::PyBytes_FromStringAndSize(null(), FIRST as ffi::Py_ssize_t) };
+        let bytes = unsafe { ffi::PyBytes_FromStringAndSize(null(), room as ffi::Py_ssize_t) };
         if bytes.is_null() {
             return Err(Raised);
         }
         // SAFETY: a `bytes` object.
         let data = unsafe { ffi::PyBytes_AsString(bytes) }.cast();
-        Ok(Self { bytes, data, len: 0, room: FIRST })
+        Ok(Self { bytes, data, len: 0, room })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -89,7 +106,7 @@ impl Buffer {
     pub(super) fn extend(&mut self, bytes: &[u8]) -> Result<(), Raised> {
         self.reserve(bytes.len())?;
         // SAFETY: there is room, in memory that only this buffer has.
-        unsafe { self.data.add(self.len).copy_from_nonoverlapping(bytes.as_ptr(), bytes.len()) };
+        unsafe { copy(bytes, self.data.add(self.len)) };
         self.len += bytes.len();
         Ok(())
     }
@@ -108,8 +125,32 @@ impl Buffer {
         self.len = self.len.min(start);
     }
 
+    #[inline]
     pub(super) fn integer(&mut self, number: i64) -> Result<(), Raised> {
-        self.extend(itoa::Buffer::new().format(number).as_bytes())
+        self.reserve(LONGEST_INTEGER)?;
+        if number < 0 {
+            // SAFETY: there is room.
+            unsafe { *self.data.add(self.len) = b'-' };
+            self.len += 1;
+        }
+        let mut rest = number.unsigned_abs();
+        let mut at = rest.checked_ilog10().map_or(1, |log| log as usize + 1);
+        let end = self.len + at;
+        // The digits go to their places at once: a copy of them would wait for them to be written.
+        // SAFETY: there is room for the digits, whose number is that of the logarithm; a pair is less than 100.
+        unsafe {
+            let first = self.data.add(self.len);
+            while rest >= 10 {
+                at -= 2;
+                first.add(at).copy_from_nonoverlapping(PAIRS.as_ptr().add(2 * (rest % 100) as usize), 2);
+                rest /= 100;
+            }
+            if at > 0 {
+                *first = b'0' + rest as u8;
+            }
+        }
+        self.len = end;
+        Ok(())
     }
 
     /// Writes the shortest text that gives the number again; `null` for what JSON has no number for.
@@ -126,22 +167,31 @@ impl Buffer {
     pub(super) fn string(&mut self, text: &[u8]) -> Result<(), Raised> {
         let count = text.len();
         // The quotes, and the word behind the text.
-        self.reserve(count + 2 + size_of::<u64>())?;
-        // SAFETY: there is room for the quotes and the text with a word behind it, and a word that begins in the text
-        // ends in that.
+        self.reserve(count + 2 + WORD)?;
+        // SAFETY: there is room for the quotes and the text with a word behind it; the words are read from the text.
         unsafe {
-            let quote = self.data.add(self.len);
+            let (quote, from) = (self.data.add(self.len), text.as_ptr());
             let body = quote.add(1);
             *quote = b'"';
-            body.copy_from_nonoverlapping(text.as_ptr(), count);
-            body.add(count).cast::<u64>().write_unaligned(SPACES);
             let mut at = 0;
-            while at < count {
-                if needs_escape(body.add(at).cast::<u64>().read_unaligned()) {
-                    self.len += 1 + at;
-                    return self.escaped(&text[at..]);
+            while at + WORD <= count {
+                let word = from.add(at).cast::<u64>().read_unaligned();
+                if needs_escape(word) {
+                    return self.escaped(text, at);
                 }
-                at += size_of::<u64>();
+                body.add(at).cast::<u64>().write_unaligned(word);
+                at += WORD;
+            }
+            if at < count {
+                let (start, word) = match count.checked_sub(WORD) {
+                    // Some of these characters are there already.
+                    Some(last) => (last, from.add(last).cast::<u64>().read_unaligned()),
+                    None => (0, short(text)),
+                };
+                if needs_escape(word) {
+                    return self.escaped(text, at);
+                }
+                body.add(start).cast::<u64>().write_unaligned(word);
             }
             *body.add(count) = b'"';
         }
@@ -149,9 +199,11 @@ impl Buffer {
         Ok(())
     }
 
-    /// Writes the rest of a string, in which some characters have an escape.
+    /// Writes the rest of a string whose quote and first characters are there.
     #[cold]
-    fn escaped(&mut self, text: &[u8]) -> Result<(), Raised> {
+    fn escaped(&mut self, text: &[u8], at: usize) -> Result<(), Raised> {
+        self.len += 1 + at;
+        let text = &text[at..];
         let mut plain = 0;
         for (at, &byte) in text.iter().enumerate() {
             let escape: &[u8] = match byte {
@@ -188,6 +240,57 @@ impl Drop for Buffer {
     fn drop(&mut self) {
         // SAFETY: null, or a reference that this buffer owns.
         unsafe { ffi::Py_XDECREF(self.bytes) };
+    }
+}
+
+/// A text of one to seven characters in a word, with spaces behind it.
+#[inline]
+fn short(text: &[u8]) -> u64 {
+    let count = text.len();
+    debug_assert!(count > 0 && count < WORD, "a text that is shorter than a word");
+    let byte = |at: usize| u64::from(text[at]) << (8 * at);
+    let word = if count >= 4 {
+        let half =
+            |at: usize| u64::from(u32::from_le_bytes([text[at], text[at + 1], text[at + 2], text[at + 3]]));
+        half(0) | half(count - 4) << (8 * (count - 4))
+    } else {
+        byte(0) | byte(count / 2) | byte(count - 1)
+    };
+    u64::from_le(word | SPACES << (8 * count))
+}
+
+/// Copies bytes. Most are a few, for which a call of the C library would take longer than the copy.
+///
+/// # Safety
+///
+/// There is room for them at `to`, which is not in `bytes`.
+#[inline]
+unsafe fn copy(bytes: &[u8], to: *mut u8) {
+    let (from, count) = (bytes.as_ptr(), bytes.len());
+    // SAFETY: the caller's; two parts of one size overlap, and together are all bytes.
+    unsafe {
+        match count {
+            8..=16 => {
+                let end = count - 8;
+                let parts =
+                    (from.cast::<u64>().read_unaligned(), from.add(end).cast::<u64>().read_unaligned());
+                to.cast::<u64>().write_unaligned(parts.0);
+                to.add(end).cast::<u64>().write_unaligned(parts.1);
+            }
+            4..8 => {
+                let end = count - 4;
+                let parts =
+                    (from.cast::<u32>().read_unaligned(), from.add(end).cast::<u32>().read_unaligned());
+                to.cast::<u32>().write_unaligned(parts.0);
+                to.add(end).cast::<u32>().write_unaligned(parts.1);
+            }
+            0..4 => {
+                for at in 0..count {
+                    *to.add(at) = *from.add(at);
+                }
+            }
+            _ => to.copy_from_nonoverlapping(from, count),
+        }
     }
 }
 

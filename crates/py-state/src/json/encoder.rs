@@ -1,6 +1,7 @@
 //! Writes values.
 
 use std::ptr;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use pyo3_ffi as ffi;
 use ropewalk_base::Code;
@@ -20,6 +21,15 @@ const DEEPEST: usize = 512;
 /// The most steps of a path that an error shows from each end.
 const SHOWN: usize = 6;
 
+/// The longest text of which a buffer may begin with as much room.
+const LONGEST: usize = 1 << 20;
+/// How much room the last text took: the next one is often that of the same state after a change. It is a guess, and
+/// guards nothing: relaxed.
+static LENGTH: AtomicUsize = AtomicUsize::new(0);
+
+/// How many bytes of the text are kept by nodes: in coarse texts, and in fine ones.
+pub(super) type Kept = [usize; 2];
+
 /// One encoding.
 pub(super) struct Encoder<'a> {
     state: &'a State,
@@ -30,8 +40,7 @@ pub(super) struct Encoder<'a> {
     classify: Pointer,
     /// Whether nodes keep their texts and give them.
     pub(super) is_cached: bool,
-    /// How many bytes of the text are kept by nodes.
-    pub(super) kept: usize,
+    pub(super) kept: Kept,
     /// Where the text ended when the last part was written that may change.
     pub(super) changing: usize,
     depth: usize,
@@ -54,11 +63,11 @@ impl<'a> Encoder<'a> {
     ) -> Result<Self, Raised> {
         Ok(Self {
             state,
-            out: Buffer::new()?,
+            out: Buffer::new(LENGTH.load(Ordering::Relaxed))?,
             default,
             classify,
             is_cached,
-            kept: 0,
+            kept: [0; 2],
             changing: 0,
             depth: 0,
             plans: Plans::default(),
@@ -75,8 +84,27 @@ impl<'a> Encoder<'a> {
     pub(super) unsafe fn encode(mut self, value: Pointer) -> Result<Object, Raised> {
         // SAFETY: the caller's.
         match unsafe { self.value(value) } {
-            Ok(()) => self.out.finish(),
+            Ok(()) => {
+                let length = self.out.len();
+                LENGTH.store(if length > LONGEST { 0 } else { length + length / 16 }, Ordering::Relaxed);
+                self.out.finish()
+            }
             Err(Raised) => Err(self.raise()),
+        }
+    }
+
+    /// Fetches what a record that is written soon refers to.
+    ///
+    /// # Safety
+    ///
+    /// A live value.
+    #[inline]
+    pub(super) unsafe fn fetch(&self, value: Pointer) {
+        // SAFETY: the caller's; a plan belongs to the value's class.
+        unsafe {
+            if let Some(Plan::Record { info, .. }) = self.plans.latest(ffi::Py_TYPE(value)) {
+                content::<Record>(info.as_ptr()).fetch(value);
+            }
         }
     }
 
@@ -138,7 +166,7 @@ impl<'a> Encoder<'a> {
     ///
     /// As for [`compound`](Self::compound).
     unsafe fn planned(&mut self, value: Pointer, class: *mut ffi::PyTypeObject) -> Result<(), Raised> {
-        // SAFETY: the caller's; a plan belongs to the value's class.
+        // SAFETY: the caller's; a plan belongs to the value's class, and lives as long as the encoder.
         unsafe {
             let plan = self.plans.of(self.state, class, self.classify)?;
             match &*plan {
@@ -247,6 +275,16 @@ impl<'a> Encoder<'a> {
             let heads = heads(info)?;
             for (index, head) in heads.iter().enumerate() {
                 self.out.extend(head)?;
+                // No code runs while one of these is written that could take it out of its slot.
+                #[cfg(not(Py_GIL_DISABLED))]
+                if let Some(value) = record.slot(object, index)
+                    && is_plain(ffi::Py_TYPE(value))
+                {
+                    if let Err(Raised) = self.value(value) {
+                        return Err(self.below_field(record.name(index)));
+                    }
+                    continue;
+                }
                 let value = record.read(object, index)?;
                 if let Err(Raised) = self.value(value.as_ptr()) {
                     return Err(self.below_field(record.name(index)));
@@ -511,6 +549,16 @@ impl<'a> Encoder<'a> {
             &format!("the value{}{path} {wrong}", if path.is_empty() { "" } else { " at " }),
         )
     }
+}
+
+/// Whether the class is one of those whose objects are written without any other code.
+#[cfg(not(Py_GIL_DISABLED))]
+#[inline]
+fn is_plain(class: *mut ffi::PyTypeObject) -> bool {
+    // They are the addresses of static types.
+    class == &raw mut ffi::PyUnicode_Type
+        || class == &raw mut ffi::PyLong_Type
+        || class == &raw mut ffi::PyFloat_Type
 }
 
 /// The word that JSON has for a constant.

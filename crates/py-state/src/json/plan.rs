@@ -1,7 +1,5 @@
 //! What the encoder knows of a class: how its objects are written.
 
-use std::rc::Rc;
-
 use pyo3_ffi as ffi;
 use ropewalk_capi::errors::fail;
 use ropewalk_capi::heap::content;
@@ -42,14 +40,24 @@ pub(super) enum Plan {
 /// The plans of one encoding. Each class is looked up once.
 #[derive(Default)]
 pub(super) struct Plans {
-    /// Classes with their plans. The class is held, so that its address stays its own.
-    known: Vec<(Object, Rc<Plan>)>,
+    /// Classes with their plans; none is removed. The class is held, so that its address stays its own.
+    known: Vec<(Object, Box<Plan>)>,
     /// Which of them was asked for last.
     latest: usize,
 }
 
 impl Plans {
-    /// The plan for a class. `classify(class)` gives its number and what belongs to it; Python code may run.
+    /// The plan that was asked for last, if it is that of the class.
+    #[inline]
+    pub(super) fn latest(&self, class: *mut ffi::PyTypeObject) -> Option<&Plan> {
+        self.known
+            .get(self.latest)
+            .filter(|(known, _)| known.as_ptr() == class.cast())
+            .map(|(_, plan)| &**plan)
+    }
+
+    /// The plan for a class, which lives as long as this. `classify(class)` gives its number and what belongs to it;
+    /// Python code may run.
     ///
     /// # Safety
     ///
@@ -59,26 +67,25 @@ impl Plans {
         state: &State,
         class: *mut ffi::PyTypeObject,
         classify: Pointer,
-    ) -> Result<Rc<Plan>, Raised> {
-        if let Some((known, plan)) = self.known.get(self.latest)
-            && known.as_ptr() == class.cast()
-        {
-            return Ok(plan.clone());
+    ) -> Result<*const Plan, Raised> {
+        if let Some(plan) = self.latest(class) {
+            return Ok(plan);
         }
         if let Some(at) = self.known.iter().position(|(known, _)| known.as_ptr() == class.cast()) {
             self.latest = at;
-            return Ok(self.known[at].1.clone());
+            return Ok(&raw const *self.known[at].1);
         }
         // SAFETY: the caller's.
         unsafe {
             let class = Object::share(class.cast())?;
-            let plan = Rc::new(match kinds::known(state, &class)? {
+            let plan = Box::new(match kinds::known(state, &class)? {
                 Some(info) => Plan::Record { info, is_frozen: true },
                 None => read(state, &Object::share(classify)?.call(&[class.as_ptr()])?)?,
             });
             self.latest = self.known.len();
-            self.known.push((class, plan.clone()));
-            Ok(plan)
+            let address = &raw const *plan;
+            self.known.push((class, plan));
+            Ok(address)
         }
     }
 }
@@ -126,7 +133,7 @@ pub(super) unsafe fn heads(info: &Object) -> Result<&Heads, Raised> {
     }
     let mut made = Vec::with_capacity(record.count());
     for index in 0..record.count() {
-        let mut buffer = Buffer::new()?;
+        let mut buffer = Buffer::new(0)?;
         buffer.push(if index == 0 { b'{' } else { b',' })?;
         // SAFETY: a name is a `str`, which lives with the record.
         buffer.string(unsafe { utf8(record.name(index)) }?)?;
@@ -143,6 +150,14 @@ pub(super) unsafe fn heads(info: &Object) -> Result<&Heads, Raised> {
 /// A `str` that lives as long as the slice.
 #[inline]
 pub(super) unsafe fn utf8<'a>(text: Pointer) -> Result<&'a [u8], Raised> {
+    #[cfg(not(Py_3_14))]
+    // SAFETY: the caller's; the characters of such a text lie behind its head, a byte each.
+    unsafe {
+        if ffi::PyUnicode_IS_COMPACT_ASCII(text) != 0 {
+            let start = text.cast::<ffi::PyASCIIObject>().add(1).cast::<u8>();
+            return Ok(std::slice::from_raw_parts(start, ffi::PyUnicode_GET_LENGTH(text) as usize));
+        }
+    }
     let mut size = 0;
     // SAFETY: the caller's; the interpreter keeps the bytes with the text.
     unsafe {
