@@ -390,8 +390,8 @@ COUNT = 4096
 
 def counted(vector: bool) -> Any:
     if vector:
-        return PVector([Counted(f"/{number:06}") for number in range(COUNT)])
-    return PMap({f"k{number}": Counted(f"/{number:06}") for number in range(COUNT)})
+        return PVector([Counted(f"/{number:060}") for number in range(COUNT)])
+    return PMap({f"k{number}": Counted(f"/{number:060}") for number in range(COUNT)})
 
 
 @pytest.mark.parametrize("vector", [False, True])
