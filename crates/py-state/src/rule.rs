@@ -5,6 +5,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr;
+use std::sync::OnceLock;
 
 use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
@@ -48,7 +49,7 @@ pub(crate) struct Rule {
     items: Field,
     /// For the rule of a whole state: the numbered parts that a transaction touches, and those that it may change.
     /// Without them it is all parts.
-    slots: std::cell::OnceCell<(Slots, Slots)>,
+    slots: OnceLock<(Slots, Slots)>,
 }
 
 /// The rule of a place below.
@@ -217,7 +218,7 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
                 keys,
                 fields: std::cell::UnsafeCell::new(Vec::new()),
                 items: Field::empty(),
-                slots: std::cell::OnceCell::new(),
+                slots: OnceLock::new(),
             },
         )
     }

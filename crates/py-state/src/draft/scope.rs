@@ -115,7 +115,8 @@ impl Scope {
     /// Whether this thread may use the transaction now; if not, an exception is set.
     #[inline]
     pub(crate) fn check(&self) -> Result<(), Raised> {
-        if self.phase.get() == Phase::Open && self.thread == this_thread() {
+        // The thread first: only its own thread may look at the rest.
+        if self.thread == this_thread() && self.phase.get() == Phase::Open {
             return Ok(());
         }
         self.refuse()
