@@ -93,13 +93,16 @@ class Remote:
         return outer
 
     def close(self) -> None:
-        """Waits for the tasks that are on their way."""
+        """Waits for the tasks that are on their way, unless one of their effects closes the store."""
         with self._changed:
-            self._changed.wait_for(lambda: not self._open)
+            thread = self._thread
+            is_own = thread is threading.current_thread()
+            if not is_own:
+                self._changed.wait_for(lambda: not self._open)
+                thread = self._thread
             self._is_closed = True
             self._changed.notify_all()
-            thread = self._thread
-        if thread is not None and thread is not threading.current_thread():
+        if thread is not None and not is_own:
             thread.join()
 
     # --- the way there ------------------------------------------------------------------------------------------------

@@ -62,5 +62,20 @@ def fails(b: Any) -> None:
     raise ValueError("no")
 
 
+#: Stores that an effect closes.
+OPEN: list[Any] = []
+
+
+def close_all() -> None:
+    for store in OPEN:
+        store.close()
+
+
+@task(writes=[P.hits])
+def last(b: Any) -> None:
+    b.hits += 1
+    b.on_commit(close_all)
+
+
 def total(state: Bank) -> int:
     return sum(account.balance for account in state.accounts.values())

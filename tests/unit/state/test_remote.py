@@ -9,7 +9,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.unit.state._bank import Account, bank, fails, sneaky, total, transfer, where
+from tests.polling import until
+from tests.unit.state._bank import OPEN, Account, bank, fails, last, sneaky, total, transfer, where
 
 import ropewalk
 from ropewalk.result import Err, Ok
@@ -107,3 +108,12 @@ def test_a_closed_store_takes_no_tasks() -> None:
         store.close()
         with pytest.raises(ropewalk.StoreClosed):
             store.submit(transfer, "a0", "a1", 1)
+
+
+def test_an_effect_of_a_task_may_close_the_store() -> None:
+    with ropewalk.Pool(1, kind="process") as pool:
+        store = Store(bank(), pool=pool)
+        OPEN.append(store)
+        store.submit(last).result(60)
+        until(lambda: store.closed)
+        OPEN.clear()
