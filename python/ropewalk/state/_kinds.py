@@ -36,6 +36,11 @@ def kind_of(kind: type) -> _native.Record | None:
         if not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names:
             _native.add_leaf(kind)
         return None
+    if hasattr(kind, "__array_interface__"):
+        raise NotFrozen(
+            f"a value of class {kind.__qualname__} is an array, and stores take no arrays yet. Keep it outside of the "
+            f"state, in shared memory with ropewalk.share for instance, and put its name or number into the state"
+        )
     instead = instead_of(kind)
     if instead:
         raise NotFrozen(

@@ -137,6 +137,9 @@ else:
         A dimension is a whole number, or a name for a length. The types of items are those of this package, such as
         `float32`, or NumPy's; to a type checker only the first stand for arrays. Linters that take the text for the
         name of a type have a switch: F722 of ruff and flake8.
+
+        Contracts, paths and `ropewalk check` know the zone. A store takes no arrays yet: it refuses such a state with
+        `NotFrozen`.
         """
 
         def __new__(cls, *_args: object) -> Shm:

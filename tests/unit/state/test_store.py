@@ -16,6 +16,7 @@ from ropewalk._errors import (
     Conflict,
     ContractViolation,
     NoSuchPath,
+    NotFrozen,
     StateError,
 )
 from ropewalk.result import Err, Ok
@@ -413,3 +414,9 @@ def test_wrong_merges_are_refused() -> None:
         with pytest.raises(error), store.transaction() as tx:
             tx.merge(path, values)
     assert store.version == 0
+
+
+def test_arrays_are_refused_with_a_way_out() -> None:
+    np = pytest.importorskip("numpy")
+    with pytest.raises(NotFrozen, match="stores take no arrays yet"):
+        Store({"weights": np.zeros(3)})
