@@ -36,6 +36,10 @@ def kind_of(kind: type) -> _native.Record | None:
         if not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names:
             _native.add_leaf(kind)
         return None
+    above = {base.__name__ for base in kind.__mro__ if base.__module__ == "numpy"}
+    if "generic" in above and "void" not in above:
+        # A number of NumPy's.
+        return None
     if hasattr(kind, "__array_interface__"):
         raise NotFrozen(
             f"a value of class {kind.__qualname__} is an array, and stores take no arrays yet. Keep it outside of the "

@@ -420,3 +420,6 @@ def test_arrays_are_refused_with_a_way_out() -> None:
     np = pytest.importorskip("numpy")
     with pytest.raises(NotFrozen, match="stores take no arrays yet"):
         Store({"weights": np.zeros(3)})
+    store = Store({"weight": np.int64(3)})
+    store.run(lambda root: root.update(weight=np.float32(4)))
+    assert store.snapshot()["weight"] == 4
