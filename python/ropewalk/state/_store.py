@@ -319,18 +319,23 @@ class Store(_native.StoreBase, Generic[S]):
 
         A job is a task, or a tuple of a task and its arguments. All commits share the syncs of the disk. The first
         exception ends it: jobs before it are committed.
+
+        Raises:
+            JournalError: a record could not be written; the commits that stood on it are undone.
         """
         results: list[Any] = []
-        last = None
+        # The newest commit of each epoch: a disk that fails in between takes back those before it, and no later ones.
+        newest: dict[int, tuple[int, int]] = {}
         try:
             for job in jobs:
                 task, *args = job if isinstance(cast("object", job), tuple) else (job,)
                 result, done = self._execute(task, tuple(args), {})
                 results.append(result)
-                last = done or last
+                if done is not None:
+                    newest[done[1]] = done
         finally:
-            if last is not None:
-                self._settle(last)
+            for done in newest.values():
+                self._settle(done)
         return results
 
     def submit(
