@@ -470,7 +470,18 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                 fast_method(
                     c"_replace",
                     store::replace,
-                    c"_replace($self, base, now, root, label, record, stands_for, /)\n--\n\nCommits another state.",
+                    c"_replace($self, base, now, root, label, record, stands_for, claim, /)\n--\n\nCommits a state.",
+                ),
+                method(
+                    c"_past",
+                    store::past,
+                    ffi::METH_O,
+                    c"_past($self, back, /)\n--\n\nThe older state that an undo or a redo goes to.",
+                ),
+                fast_method(
+                    c"_step",
+                    store::step,
+                    c"_step($self, back, label, claim, /)\n--\n\nCommits an older state.",
                 ),
                 method(
                     c"_claim",

@@ -19,6 +19,7 @@ from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._effects import Effects
 from ropewalk.state._invariants import check_one, checker
+from ropewalk.state._past import gone, transient_parts, with_transients
 from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
 from ropewalk.state._policy import policy_shape
 from ropewalk.state._records import is_record
@@ -52,6 +53,7 @@ _RETRIES = 4
 _REFUSED = 2
 #: The first pause between two attempts, in seconds; it doubles, and the real one is a random part of it.
 _PAUSE = 50e-6
+_UNDO, _REDO = Meta("undo"), Meta("redo")
 #: Versions that a store keeps, unless it was made with another number.
 _HISTORY = 1000
 
@@ -123,6 +125,8 @@ class Store(_native.StoreBase, Generic[S]):
     _kind: type
     _shape: Shape
     _retries: int
+    #: Whether an older state takes the place of the newest one as it is.
+    _swaps: bool
     #: The rule of a transaction without a contract.
     _whole: _native.Rule
     _tasks: weakref.WeakKeyDictionary[Task[..., Any], _Prepared]
@@ -133,6 +137,8 @@ class Store(_native.StoreBase, Generic[S]):
     _syncer: Syncer
     _watcher: Watcher
     _watchers: Watchers
+    #: Whether changes are watched: the subscribers themselves.
+    _subscribers: Mapping[Any, Any]
     _pool: Executor | None
     _lock: threading.Lock
     _remote: Remote | None
@@ -203,6 +209,7 @@ class Store(_native.StoreBase, Generic[S]):
         else:
             self._shape = shape_of(type(frozen))
         self._retries = retries
+        self._swaps = log is None and not transient_parts(self._shape)
         self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)
         self._tasks = weakref.WeakKeyDictionary()
         self._last = (object(), _Prepared(len, self._whole, Meta(), 0))
@@ -210,6 +217,7 @@ class Store(_native.StoreBase, Generic[S]):
         self._syncer = Syncer(self)
         self._watcher = Watcher()
         self._watchers = Watchers()
+        self._subscribers = self._watchers.events
         self._pool = pool
         self._lock = threading.Lock()
         self._remote = None
@@ -292,8 +300,18 @@ class Store(_native.StoreBase, Generic[S]):
             JournalError: the record could not be written; the commit is undone.
             StoreClosed: the store was closed.
         """
-        result, done = self._execute(task, args, kwargs)
-        if done is not None:
+        # The steps of `_execute` and `_settle` stand here, because a small task takes less time than their calls.
+        last, prepared = self._last
+        if last is not task:
+            prepared = self._prepare(task)
+            self._last = task, prepared
+        function, rule, meta, _ = prepared
+        claim = self._held.claim
+        if claim:
+            self._check_free()
+        outcome = self._attempt(function, rule, meta, claim, args, kwargs)
+        result, done = self._again(prepared, args, kwargs) if outcome is None else outcome
+        if done is not None and (self._log is not None or self._subscribers or self._has_effects):
             self._settle(done)
         return cast("R", result)
 
@@ -308,7 +326,7 @@ class Store(_native.StoreBase, Generic[S]):
         if done is not None:
             if self._log is not None:
                 await self._syncer.settled(done)
-            if self._watchers:
+            if self._subscribers:
                 self._watchers.wake()
             if self._has_effects:
                 self._effects.deliver()
@@ -371,21 +389,26 @@ class Store(_native.StoreBase, Generic[S]):
         if last is not task:
             prepared = self._prepare(task)
             self._last = task, prepared
-        function, rule, meta, retries = prepared
+        function, rule, meta, _ = prepared
         # A transaction within another one commits under its claim; else it would wait for the outer one, for ever.
         outer = self._held.claim
         if outer:
             self._check_free()
         done = self._attempt(function, rule, meta, outer, args, kwargs)
+        return self._again(prepared, args, kwargs) if done is None else done
+
+    def _again(
+        self, prepared: _Prepared, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, tuple[int, int] | None]:
+        """Runs a task until it commits, after a first conflict."""
+        function, rule, meta, retries = prepared
         for attempt in range(1, retries + 1):
-            if done is not None:
-                return done
             # A random pause keeps transactions apart that have met; it is no secret.
             time.sleep(random.random() * _PAUSE * 2 ** min(attempt, 8))  # noqa: S311
-            done = self._attempt(function, rule, meta, outer, args, kwargs)
-        if done is None:
-            done = self._claimed(function, rule, meta, args, kwargs)
-        return done
+            done = self._attempt(function, rule, meta, self._held.claim, args, kwargs)
+            if done is not None:
+                return done
+        return self._claimed(function, rule, meta, args, kwargs)
 
     def _claimed(
         self,
@@ -508,7 +531,7 @@ class Store(_native.StoreBase, Generic[S]):
         if self._log is not None:
             self._wait(*done)
             self._log.wrote(self)
-        if self._watchers:
+        if self._subscribers:
             self._watchers.wake()
         if self._has_effects:
             self._effects.deliver()
@@ -523,7 +546,7 @@ class Store(_native.StoreBase, Generic[S]):
         Raises:
             HistoryGone: there is no older version.
         """
-        return self._go(back=True, meta=Meta("undo", why=why))
+        return self._go(True, _UNDO if why is None else Meta("undo", why=why))
 
     def redo(self, why: str | None = None) -> int:
         """Takes the last `undo` back, if no other commit came behind it.
@@ -531,26 +554,33 @@ class Store(_native.StoreBase, Generic[S]):
         Raises:
             HistoryGone: there is nothing to redo.
         """
-        return self._go(back=False, meta=Meta("redo", why=why))
+        return self._go(False, _REDO if why is None else Meta("redo", why=why))
 
-    def _go(self, *, back: bool, meta: Meta) -> int:
-        from ropewalk.state._past import step_from
+    def _go(self, back: bool, meta: Meta) -> int:
+        claim = self._held.claim
+        if claim:
+            self._check_free()
+        done = self._step(back, meta, claim) if self._swaps else self._replaced(back, meta, claim)
+        if done is None:
+            raise gone(self._versions(0), back=back)
+        if self._log is not None or self._subscribers or self._has_effects:
+            self._settle(done)
+        return done[0]
 
-        self._check_free()
+    def _replaced(self, back: bool, meta: Meta, claim: int) -> tuple[int, int] | None:
+        """Makes a version of an older one that keeps the transient places of the newest, and records it."""
         while True:
-            newest = self._versions(self.version)[-1]
-            # What is looked for is most often the version before, or not far behind.
-            kept = self._versions(newest[5] if back and newest[5] < newest[0] else newest[4])
-            if kept[-1][0] != newest[0] or (back and kept[0][4] != newest[5]):
-                kept = self._versions(0)
-            base, state, stands_for = step_from(kept, self._shape, back=back)
+            past = self._past(back)
+            if past is None:
+                return None
+            base, now, state, stands_for = past
+            state = with_transients(self._shape, now, state)
             record = None
             if self._log is not None:
-                record = self._log.encode_step(base + 1, kept[-1][1], state, meta)
-            done = self._replace(base, kept[-1][1], state, meta, record, stands_for)
+                record = self._log.encode_step(base + 1, now, state, meta)
+            done = self._replace(base, now, state, meta, record, stands_for, claim)
             if done is not None:
-                self._settle(done)
-                return done[0]
+                return done
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
