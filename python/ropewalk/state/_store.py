@@ -19,6 +19,7 @@ from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._effects import Effects
 from ropewalk.state._invariants import check_one, checker
+from ropewalk.state._jobs import run_all
 from ropewalk.state._past import gone, transient_parts, with_transients
 from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
 from ropewalk.state._policy import policy_shape
@@ -27,9 +28,10 @@ from ropewalk.state._remote import Remote, runs_elsewhere
 from ropewalk.state._replay import is_map
 from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape, shape_of
-from ropewalk.state._slots import slots as slots_of
+from ropewalk.state._slots import Slots, slots as slots_of
 from ropewalk.state._syncer import Syncer
 from ropewalk.state._task import Task
+from ropewalk.state._threads import Threads
 from ropewalk.state._transaction import Meta, Transaction
 from ropewalk.state._watch import Changed, Watchers, changes
 from ropewalk.state._watched import Watcher
@@ -142,6 +144,9 @@ class Store(_native.StoreBase, Generic[S]):
     _pool: Executor | None
     _lock: threading.Lock
     _remote: Remote | None
+    _threads: Threads
+    #: What the contracts of tasks touch.
+    _task_slots: weakref.WeakKeyDictionary[Task[..., Any], Slots]
 
     def __new__(
         cls,
@@ -221,6 +226,8 @@ class Store(_native.StoreBase, Generic[S]):
         self._pool = pool
         self._lock = threading.Lock()
         self._remote = None
+        self._threads = Threads("ropewalk-jobs")
+        self._task_slots = weakref.WeakKeyDictionary()
         # At the end: it may deliver at once what an earlier process has left.
         self._effects = Effects(self, log)
         return self
@@ -335,26 +342,24 @@ class Store(_native.StoreBase, Generic[S]):
     def run_all(self, jobs: Iterable[Any]) -> list[Any]:
         """Runs many tasks, each as a transaction of its own, and returns their results in order.
 
-        A job is a task, or a tuple of a task and its arguments. All commits share the syncs of the disk. The first
-        exception ends it: jobs before it are committed.
+        A job is a task, or a tuple of a task and its arguments. All commits share the syncs of the disk.
+
+        Jobs whose contracts are disjoint run side by side, in this thread and in threads of the store, or of its pool;
+        if the pool has worker processes, they go there. Jobs that may conflict run in the order given, one after the
+        other, and so do all jobs of one task. So none of them meets a conflict with another, and none runs again for
+        one. A task without a contract, or without ``strict=True``, may touch everything: with one of these all jobs
+        run in this thread. Each part that runs by itself has a copy of the caller's context.
+
+        After an exception no further job begins, and those that have begun end. That of the first job in the order
+        given is raised, with a note that says which jobs have ended; those are committed, unless they returned an
+        `Err`.
 
         Raises:
-            JournalError: a record could not be written; the commits that stood on it are undone.
+            TypeError, ContractViolation: a job cannot be run; none has begun.
+            JournalError: a record could not be written; the commits that stood on it are undone. A note says which
+                jobs are on the disk.
         """
-        results: list[Any] = []
-        # The newest commit of each epoch: a disk that fails in between takes back those before it, and no later ones.
-        newest: dict[int, tuple[int, int]] = {}
-        try:
-            for job in jobs:
-                task, *args = job if isinstance(cast("object", job), tuple) else (job,)
-                result, done = self._execute(task, tuple(args), {})
-                results.append(result)
-                if done is not None:
-                    newest[done[1]] = done
-        finally:
-            for done in newest.values():
-                self._settle(done)
-        return results
+        return run_all(self, jobs)
 
     def submit(
         self, task: Task[P, R] | Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
@@ -601,6 +606,7 @@ class Store(_native.StoreBase, Generic[S]):
         if remote is not None:
             remote.close()
         self._close()
+        self._threads.close()
         self._watchers.wake()
         self._syncer.close()
         self._effects.close()

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import threading
 import weakref
 from collections import deque
@@ -97,14 +98,10 @@ class Syncer:
             if store is not None and store._log is not None:
                 store._log.wrote(store)
             del store
-            for turn in turns:
-                try:
-                    turn.loop.call_soon_threadsafe(_end_all, turn.waiting, failures)
-                except RuntimeError:
-                    # The loop was closed, and its coroutines with it.
-                    continue
             # A thread that waits for the next turns must keep neither a loop nor an error.
-            del turns, turn, failures
+            while turns:
+                _report(turns.pop(0), failures)
+            del failures
 
 
 def _outcomes(store: Store[Any] | None, turns: list[_Turn]) -> dict[tuple[int, int], BaseException]:
@@ -133,6 +130,12 @@ def _outcomes(store: Store[Any] | None, turns: list[_Turn]) -> dict[tuple[int, i
             except BaseException as error:
                 failures[done] = error
     return failures
+
+
+def _report(turn: _Turn, failures: dict[tuple[int, int], BaseException]) -> None:
+    # The loop may have been closed, and its coroutines with it.
+    with contextlib.suppress(RuntimeError):
+        turn.loop.call_soon_threadsafe(_end_all, turn.waiting, failures)
 
 
 def _end_all(waiting: list[_Waiting], failures: dict[tuple[int, int], BaseException]) -> None:
