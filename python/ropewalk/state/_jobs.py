@@ -279,8 +279,7 @@ class _Elsewhere:
                     self._outcomes[number] = future.result(), None
                     self._begin(rest)
         except BaseException:
-            for future in self._going:
-                future.cancel()
+            # Ctrl-C: what a worker has is committed yet.
             wait(self._going)
             raise
         return self._failures.first()

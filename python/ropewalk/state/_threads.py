@@ -63,6 +63,10 @@ class Threads:
                     # The system has no more of them, or the interpreter is ending.
                     break
                 self._threads.append(thread)
+            if not self._threads:
+                # The queue would keep the calls for ever.
+                self._open -= times
+                return
             for _ in range(times):
                 self._calls.put(function)
 
