@@ -35,7 +35,9 @@ use crate::types::{self, State};
 
 pub(crate) use commit::{begin, claim, commit, release, replace, run_once, wait};
 pub(crate) use past::{past, step};
-pub(crate) use shown::{close, durable, has_effects, is_closed, snapshot, take_effects, version, versions};
+pub(crate) use shown::{
+    close, durable, has_claims, has_effects, is_closed, is_due, snapshot, take_effects, version, versions,
+};
 
 /// The name of the capsule in which `ropewalk._journal` hands a journal over.
 const CAPSULE: &CStr = c"ropewalk.journal";

@@ -522,7 +522,9 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
             ],
             getters: vec![
                 getter(c"version", store::version, c"The number of the newest version."),
+                getter(c"_has_claims", store::has_claims, c"Whether a part of the state is claimed."),
                 getter(c"_has_effects", store::has_effects, c"Whether effects wait for delivery."),
+                getter(c"_is_due", store::is_due, c"Whether something is to be done after a commit."),
                 getter(c"closed", store::is_closed, c"Whether it was closed."),
             ],
             slots: &[

@@ -313,14 +313,17 @@ class Store(_native.StoreBase, Generic[S]):
             prepared = self._prepare(task)
             self._last = task, prepared
         function, rule, meta, _ = prepared
-        claim = self._held.claim
-        if claim:
-            self._check_free()
+        claim = 0
+        if self._has_claims:
+            claim = self._held.claim
+            if claim:
+                self._check_free()
         outcome = self._attempt(function, rule, meta, claim, args, kwargs)
+        result: Any
         result, done = self._again(prepared, args, kwargs) if outcome is None else outcome
-        if done is not None and (self._log is not None or self._subscribers or self._has_effects):
+        if done is not None and (self._is_due or self._subscribers):
             self._settle(done)
-        return cast("R", result)
+        return result  # type: ignore[no-any-return]
 
     async def arun(
         self, task: Task[P, R] | Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
@@ -562,13 +565,15 @@ class Store(_native.StoreBase, Generic[S]):
         return self._go(False, _REDO if why is None else Meta("redo", why=why))
 
     def _go(self, back: bool, meta: Meta) -> int:
-        claim = self._held.claim
-        if claim:
-            self._check_free()
+        claim = 0
+        if self._has_claims:
+            claim = self._held.claim
+            if claim:
+                self._check_free()
         done = self._step(back, meta, claim) if self._swaps else self._replaced(back, meta, claim)
         if done is None:
             raise gone(self._versions(0), back=back)
-        if self._log is not None or self._subscribers or self._has_effects:
+        if self._is_due or self._subscribers:
             self._settle(done)
         return done[0]
 
