@@ -11,6 +11,7 @@
 //! skips them, because a record says which version it makes and the next one of the same number comes behind it.
 
 mod commit;
+mod past;
 mod shown;
 
 use std::collections::VecDeque;
@@ -33,7 +34,10 @@ use crate::node::Pointer;
 use crate::types::{self, State};
 
 pub(crate) use commit::{begin, claim, commit, release, replace, run_once, wait};
-pub(crate) use shown::{close, durable, has_effects, is_closed, snapshot, take_effects, version, versions};
+pub(crate) use past::{past, step};
+pub(crate) use shown::{
+    close, durable, has_claims, has_effects, is_closed, is_due, snapshot, take_effects, version, versions,
+};
 
 /// The name of the capsule in which `ropewalk._journal` hands a journal over.
 const CAPSULE: &CStr = c"ropewalk.journal";

@@ -470,7 +470,18 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                 fast_method(
                     c"_replace",
                     store::replace,
-                    c"_replace($self, base, now, root, label, record, stands_for, /)\n--\n\nCommits another state.",
+                    c"_replace($self, base, now, root, label, record, stands_for, claim, /)\n--\n\nCommits a state.",
+                ),
+                method(
+                    c"_past",
+                    store::past,
+                    ffi::METH_O,
+                    c"_past($self, back, /)\n--\n\nThe older state that an undo or a redo goes to.",
+                ),
+                fast_method(
+                    c"_step",
+                    store::step,
+                    c"_step($self, back, label, claim, /)\n--\n\nCommits an older state.",
                 ),
                 method(
                     c"_claim",
@@ -511,7 +522,9 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
             ],
             getters: vec![
                 getter(c"version", store::version, c"The number of the newest version."),
+                getter(c"_has_claims", store::has_claims, c"Whether a part of the state is claimed."),
                 getter(c"_has_effects", store::has_effects, c"Whether effects wait for delivery."),
+                getter(c"_is_due", store::is_due, c"Whether something is to be done after a commit."),
                 getter(c"closed", store::is_closed, c"Whether it was closed."),
             ],
             slots: &[

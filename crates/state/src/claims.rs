@@ -93,6 +93,12 @@ impl Claims {
         self.changed.notify();
     }
 
+    /// Whether there is no claim, granted or not.
+    #[must_use]
+    pub fn is_empty(&self) -> bool {
+        self.table.lock().claims.is_empty()
+    }
+
     /// Whether a granted claim, other than the own one, forbids a change of these parts.
     #[must_use]
     pub fn forbids(&self, slots: &Slots, own: u64) -> bool {
@@ -148,7 +154,9 @@ mod tests {
     fn a_granted_claim_forbids_the_changes_of_others() {
         let claims = Claims::default();
         let past = Some(Instant::now());
+        assert!(claims.is_empty());
         let first = claims.claim(of(0b01));
+        assert!(!claims.is_empty());
         let second = claims.claim(of(0b11));
         assert!(claims.forbids(&of(0b01), 0));
         assert!(!claims.forbids(&of(0b01), first));

@@ -1,7 +1,8 @@
-"""Undo and redo: which older state the next version has."""
+"""Undo and redo: what an older state keeps of the newest one."""
 
 from __future__ import annotations
 
+import weakref
 from typing import Any
 
 from ropewalk._errors import HistoryGone
@@ -17,40 +18,31 @@ PMap = _native.PMap
 #: No version, in what the compiled half lists.
 _NONE = 2**64 - 1
 
-
-def step_from(
-    kept: list[tuple[int, Any, Any, float, int, int]], shape: Shape, *, back: bool
-) -> tuple[int, Any, tuple[int, int]]:
-    """Returns the newest version, the state that follows it, and of which version that state is, with the one before.
-
-    `kept` has the versions: the number, the state, its meta, the time, the version whose state it is, and the one
-    before that. They are two numbers because an undo makes a new version with an old state.
-
-    Raises:
-        HistoryGone: there is no such state.
-    """
-    number, state, _, _, same, before = kept[-1]
-    if back:
-        # A version that is no longer kept may have a later one with the same state.
-        found = [one for one in kept if one[4] == before]
-        if not found:
-            gone = "there is nothing to undo" if before == _NONE else f"version {before} is kept no longer"
-            raise HistoryGone(f"{gone}: the store keeps versions {kept[0][0]} to {number}")
-    else:
-        found = [one for one in kept if one[5] == same]
-        if not found:
-            raise HistoryGone("there is nothing to redo: no undo came last")
-    target = found[-1]
-    return number, with_transients(shape, state, target[1]), (target[4], target[5])
+#: The parts of a shape that have transient places, at them or below; the items of a map have the name `None`.
+_known: weakref.WeakKeyDictionary[Shape, dict[str | None, Shape]] = weakref.WeakKeyDictionary()
 
 
-def _with_transients_of_items(shape: Shape, source: PMap[Any, Any], target: PMap[Any, Any]) -> Any:
-    if shape.items is None or not _has_transients(shape.items, set()):
-        return target
-    for key, there, value in _native.diff_maps(source, target):
-        if there is not _native.MISSING and value is not _native.MISSING:
-            target = target.set(key, with_transients(shape.items, there, value))
-    return target
+def gone(kept: list[tuple[int, Any, Any, float, int, int]], *, back: bool) -> HistoryGone:
+    """Makes the error of an undo or a redo that has no version to go to; `kept` lists the versions."""
+    if not back:
+        return HistoryGone("there is nothing to redo: no undo came last")
+    number, before = kept[-1][0], kept[-1][5]
+    what = "there is nothing to undo" if before == _NONE else f"version {before} is kept no longer"
+    return HistoryGone(f"{what}: the store keeps versions {kept[0][0]} to {number}")
+
+
+def transient_parts(shape: Shape) -> dict[str | None, Shape]:
+    """Returns the parts of a shape that are transient, or have such places below."""
+    found = _known.get(shape)
+    if found is None:
+        # Only now: a class within itself would be asked for while it is being looked at.
+        found = _known[shape] = {name: part for name, part in _parts(shape) if _has_transients(part, set())}
+    return found
+
+
+def _parts(shape: Shape) -> list[tuple[str | None, Shape]]:
+    named: list[tuple[str | None, Shape]] = list(zip(shape.names, shape.fields, strict=True))
+    return named if shape.items is None else [*named, (None, shape.items)]
 
 
 def _has_transients(shape: Shape, seen: set[int]) -> bool:
@@ -59,21 +51,39 @@ def _has_transients(shape: Shape, seen: set[int]) -> bool:
     if id(shape) in seen:
         return False
     seen.add(id(shape))
-    below = [*shape.fields, *([] if shape.items is None else [shape.items])]
-    return any(_has_transients(one, seen) for one in below)
+    return any(_has_transients(part, seen) for _, part in _parts(shape))
 
 
 def with_transients(shape: Shape, source: Any, target: Any) -> Any:
     """Returns a state with the transient fields of another one."""
+    parts = transient_parts(shape)
+    if not parts or source is target:
+        return target
     if shape.kind is Kind.MAP and is_map(source) and is_map(target):
-        return _with_transients_of_items(shape, source, target)
+        return _with_transients_of_map(shape, parts, source, target)
     if shape.kind is not Kind.RECORD or type(source) is not type(target) or not is_record(type(target)):
         return target
     changes: dict[str, Any] = {}
-    for name, field in zip(shape.names, shape.fields, strict=True):
+    for name, field in parts.items():
+        if name is None:
+            continue
         value = getattr(source, name)
         if field.zone is not Zone.TRANSIENT:
             value = with_transients(field, value, getattr(target, name))
         if value is not getattr(target, name):
             changes[name] = value
     return replaced(target, changes) if changes else target
+
+
+def _with_transients_of_map(
+    shape: Shape, parts: dict[str | None, Shape], source: PMap[Any, Any], target: PMap[Any, Any]
+) -> Any:
+    for key, there, value in _native.diff_maps(source, target):
+        part = parts.get(key if key in shape.names else None)
+        if part is None:
+            continue
+        if part.zone is Zone.TRANSIENT:
+            target = target.delete(key) if there is _native.MISSING else target.set(key, there)
+        elif there is not _native.MISSING and value is not _native.MISSING:
+            target = target.set(key, with_transients(part, there, value))
+    return target

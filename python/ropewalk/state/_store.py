@@ -19,6 +19,8 @@ from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._effects import Effects
 from ropewalk.state._invariants import check_one, checker
+from ropewalk.state._jobs import run_all
+from ropewalk.state._past import gone, transient_parts, with_transients
 from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
 from ropewalk.state._policy import policy_shape
 from ropewalk.state._records import is_record
@@ -26,9 +28,10 @@ from ropewalk.state._remote import Remote, runs_elsewhere
 from ropewalk.state._replay import is_map
 from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape, shape_of
-from ropewalk.state._slots import slots as slots_of
+from ropewalk.state._slots import Slots, slots as slots_of
 from ropewalk.state._syncer import Syncer
 from ropewalk.state._task import Task
+from ropewalk.state._threads import Threads
 from ropewalk.state._transaction import Meta, Transaction
 from ropewalk.state._watch import Changed, Watchers, changes
 from ropewalk.state._watched import Watcher
@@ -52,6 +55,7 @@ _RETRIES = 4
 _REFUSED = 2
 #: The first pause between two attempts, in seconds; it doubles, and the real one is a random part of it.
 _PAUSE = 50e-6
+_UNDO, _REDO = Meta("undo"), Meta("redo")
 #: Versions that a store keeps, unless it was made with another number.
 _HISTORY = 1000
 
@@ -123,6 +127,8 @@ class Store(_native.StoreBase, Generic[S]):
     _kind: type
     _shape: Shape
     _retries: int
+    #: Whether an older state takes the place of the newest one as it is.
+    _swaps: bool
     #: The rule of a transaction without a contract.
     _whole: _native.Rule
     _tasks: weakref.WeakKeyDictionary[Task[..., Any], _Prepared]
@@ -133,9 +139,14 @@ class Store(_native.StoreBase, Generic[S]):
     _syncer: Syncer
     _watcher: Watcher
     _watchers: Watchers
+    #: Whether changes are watched: the subscribers themselves.
+    _subscribers: Mapping[Any, Any]
     _pool: Executor | None
     _lock: threading.Lock
     _remote: Remote | None
+    _threads: Threads
+    #: What the contracts of tasks touch.
+    _task_slots: weakref.WeakKeyDictionary[Task[..., Any], Slots]
 
     def __new__(
         cls,
@@ -203,6 +214,7 @@ class Store(_native.StoreBase, Generic[S]):
         else:
             self._shape = shape_of(type(frozen))
         self._retries = retries
+        self._swaps = log is None and not transient_parts(self._shape)
         self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)
         self._tasks = weakref.WeakKeyDictionary()
         self._last = (object(), _Prepared(len, self._whole, Meta(), 0))
@@ -210,9 +222,12 @@ class Store(_native.StoreBase, Generic[S]):
         self._syncer = Syncer(self)
         self._watcher = Watcher()
         self._watchers = Watchers()
+        self._subscribers = self._watchers.events
         self._pool = pool
         self._lock = threading.Lock()
         self._remote = None
+        self._threads = Threads("ropewalk-jobs")
+        self._task_slots = weakref.WeakKeyDictionary()
         # At the end: it may deliver at once what an earlier process has left.
         self._effects = Effects(self, log)
         return self
@@ -292,10 +307,23 @@ class Store(_native.StoreBase, Generic[S]):
             JournalError: the record could not be written; the commit is undone.
             StoreClosed: the store was closed.
         """
-        result, done = self._execute(task, args, kwargs)
-        if done is not None:
+        # The steps of `_execute` and `_settle` stand here, because a small task takes less time than their calls.
+        last, prepared = self._last
+        if last is not task:
+            prepared = self._prepare(task)
+            self._last = task, prepared
+        function, rule, meta, _ = prepared
+        claim = 0
+        if self._has_claims:
+            claim = self._held.claim
+            if claim:
+                self._check_free()
+        outcome = self._attempt(function, rule, meta, claim, args, kwargs)
+        result: Any
+        result, done = self._again(prepared, args, kwargs) if outcome is None else outcome
+        if done is not None and (self._is_due or self._subscribers):
             self._settle(done)
-        return cast("R", result)
+        return result  # type: ignore[no-any-return]
 
     async def arun(
         self, task: Task[P, R] | Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
@@ -308,7 +336,7 @@ class Store(_native.StoreBase, Generic[S]):
         if done is not None:
             if self._log is not None:
                 await self._syncer.settled(done)
-            if self._watchers:
+            if self._subscribers:
                 self._watchers.wake()
             if self._has_effects:
                 self._effects.deliver()
@@ -317,26 +345,24 @@ class Store(_native.StoreBase, Generic[S]):
     def run_all(self, jobs: Iterable[Any]) -> list[Any]:
         """Runs many tasks, each as a transaction of its own, and returns their results in order.
 
-        A job is a task, or a tuple of a task and its arguments. All commits share the syncs of the disk. The first
-        exception ends it: jobs before it are committed.
+        A job is a task, or a tuple of a task and its arguments. All commits share the syncs of the disk.
+
+        Jobs whose contracts are disjoint run side by side, in this thread and in threads of the store, or of its pool;
+        if the pool has worker processes, they go there. Jobs that may conflict run in the order given, one after the
+        other, and so do all jobs of one task. So none of them meets a conflict with another, and none runs again for
+        one. A task without a contract, or without ``strict=True``, may touch everything: with one of these all jobs
+        run in this thread. Each part that runs by itself has a copy of the caller's context.
+
+        After an exception no further job begins, and those that have begun end. That of the first job in the order
+        given is raised, with a note that says which jobs have ended; those are committed, unless they returned an
+        `Err`.
 
         Raises:
-            JournalError: a record could not be written; the commits that stood on it are undone.
+            TypeError, ContractViolation: a job cannot be run; none has begun.
+            JournalError: a record could not be written; the commits that stood on it are undone. A note says which
+                jobs are on the disk.
         """
-        results: list[Any] = []
-        # The newest commit of each epoch: a disk that fails in between takes back those before it, and no later ones.
-        newest: dict[int, tuple[int, int]] = {}
-        try:
-            for job in jobs:
-                task, *args = job if isinstance(cast("object", job), tuple) else (job,)
-                result, done = self._execute(task, tuple(args), {})
-                results.append(result)
-                if done is not None:
-                    newest[done[1]] = done
-        finally:
-            for done in newest.values():
-                self._settle(done)
-        return results
+        return run_all(self, jobs)
 
     def submit(
         self, task: Task[P, R] | Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
@@ -371,21 +397,26 @@ class Store(_native.StoreBase, Generic[S]):
         if last is not task:
             prepared = self._prepare(task)
             self._last = task, prepared
-        function, rule, meta, retries = prepared
+        function, rule, meta, _ = prepared
         # A transaction within another one commits under its claim; else it would wait for the outer one, for ever.
         outer = self._held.claim
         if outer:
             self._check_free()
         done = self._attempt(function, rule, meta, outer, args, kwargs)
+        return self._again(prepared, args, kwargs) if done is None else done
+
+    def _again(
+        self, prepared: _Prepared, args: tuple[Any, ...], kwargs: dict[str, Any]
+    ) -> tuple[Any, tuple[int, int] | None]:
+        """Runs a task until it commits, after a first conflict."""
+        function, rule, meta, retries = prepared
         for attempt in range(1, retries + 1):
-            if done is not None:
-                return done
             # A random pause keeps transactions apart that have met; it is no secret.
             time.sleep(random.random() * _PAUSE * 2 ** min(attempt, 8))  # noqa: S311
-            done = self._attempt(function, rule, meta, outer, args, kwargs)
-        if done is None:
-            done = self._claimed(function, rule, meta, args, kwargs)
-        return done
+            done = self._attempt(function, rule, meta, self._held.claim, args, kwargs)
+            if done is not None:
+                return done
+        return self._claimed(function, rule, meta, args, kwargs)
 
     def _claimed(
         self,
@@ -508,7 +539,7 @@ class Store(_native.StoreBase, Generic[S]):
         if self._log is not None:
             self._wait(*done)
             self._log.wrote(self)
-        if self._watchers:
+        if self._subscribers:
             self._watchers.wake()
         if self._has_effects:
             self._effects.deliver()
@@ -523,7 +554,7 @@ class Store(_native.StoreBase, Generic[S]):
         Raises:
             HistoryGone: there is no older version.
         """
-        return self._go(back=True, meta=Meta("undo", why=why))
+        return self._go(True, _UNDO if why is None else Meta("undo", why=why))
 
     def redo(self, why: str | None = None) -> int:
         """Takes the last `undo` back, if no other commit came behind it.
@@ -531,26 +562,35 @@ class Store(_native.StoreBase, Generic[S]):
         Raises:
             HistoryGone: there is nothing to redo.
         """
-        return self._go(back=False, meta=Meta("redo", why=why))
+        return self._go(False, _REDO if why is None else Meta("redo", why=why))
 
-    def _go(self, *, back: bool, meta: Meta) -> int:
-        from ropewalk.state._past import step_from
+    def _go(self, back: bool, meta: Meta) -> int:
+        claim = 0
+        if self._has_claims:
+            claim = self._held.claim
+            if claim:
+                self._check_free()
+        done = self._step(back, meta, claim) if self._swaps else self._replaced(back, meta, claim)
+        if done is None:
+            raise gone(self._versions(0), back=back)
+        if self._is_due or self._subscribers:
+            self._settle(done)
+        return done[0]
 
-        self._check_free()
+    def _replaced(self, back: bool, meta: Meta, claim: int) -> tuple[int, int] | None:
+        """Makes a version of an older one that keeps the transient places of the newest, and records it."""
         while True:
-            newest = self._versions(self.version)[-1]
-            # What is looked for is most often the version before, or not far behind.
-            kept = self._versions(newest[5] if back and newest[5] < newest[0] else newest[4])
-            if kept[-1][0] != newest[0] or (back and kept[0][4] != newest[5]):
-                kept = self._versions(0)
-            base, state, stands_for = step_from(kept, self._shape, back=back)
+            past = self._past(back)
+            if past is None:
+                return None
+            base, now, state, stands_for = past
+            state = with_transients(self._shape, now, state)
             record = None
             if self._log is not None:
-                record = self._log.encode_step(base + 1, kept[-1][1], state, meta)
-            done = self._replace(base, kept[-1][1], state, meta, record, stands_for)
+                record = self._log.encode_step(base + 1, now, state, meta)
+            done = self._replace(base, now, state, meta, record, stands_for, claim)
             if done is not None:
-                self._settle(done)
-                return done[0]
+                return done
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -571,6 +611,7 @@ class Store(_native.StoreBase, Generic[S]):
         if remote is not None:
             remote.close()
         self._close()
+        self._threads.close()
         self._watchers.wake()
         self._syncer.close()
         self._effects.close()

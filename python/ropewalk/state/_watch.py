@@ -37,25 +37,23 @@ class Watchers:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._events: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
-
-    def __bool__(self) -> bool:
-        return bool(self._events)
+        #: The subscribers; a store without any does not call `wake`.
+        self.events: dict[asyncio.Event, asyncio.AbstractEventLoop] = {}
 
     def add(self, event: asyncio.Event, loop: asyncio.AbstractEventLoop) -> None:
         """Adds a subscriber."""
         with self._lock:
-            self._events[event] = loop
+            self.events[event] = loop
 
     def remove(self, event: asyncio.Event) -> None:
         """Removes a subscriber."""
         with self._lock:
-            self._events.pop(event, None)
+            self.events.pop(event, None)
 
     def wake(self) -> None:
         """Wakes every subscriber: there is a new version, or the store was closed."""
         with self._lock:
-            events = list(self._events.items())
+            events = list(self.events.items())
         for event, loop in events:
             try:
                 loop.call_soon_threadsafe(event.set)

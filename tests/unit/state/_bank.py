@@ -51,6 +51,12 @@ def where(b: Any, key: str) -> int:
     return os.getpid()
 
 
+@task(reads=[P.hits], writes=[P.hits])
+def count(b: Any, number: int) -> int:
+    b.hits += number
+    return int(b.hits)
+
+
 @task(reads=[P.hits])
 def sneaky(b: Any) -> int:
     return len(b.accounts)

@@ -469,23 +469,3 @@ def test_a_commit_whose_store_is_closed_meanwhile_does_not_wait_for_ever(path: P
     asyncio.run(main())
     with opened(path) as store:
         assert store.version == 2
-
-
-def test_run_all_shares_the_disk(path: Path) -> None:
-    with opened(path) as store:
-        with pytest.raises(KeyError):
-            store.run_all([(work, 1), lambda s: s.items["none"], (work, 2)])
-        assert store.version == 1
-    with opened(path) as store:
-        assert store.version == 1
-
-
-def test_run_all_hears_of_each_failure_of_the_disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    with Store({"n": 0}, journal=tmp_path / "state.wal") as store:
-        commits = iter([(1, 0), (2, 0), (2, 1), (3, 1)])
-        waited: list[tuple[int, int]] = []
-        monkeypatch.setattr(store, "_execute", lambda *_: ("done", next(commits)))
-        monkeypatch.setattr(store, "_wait", lambda *commit: waited.append(commit))
-        assert store.run_all([len] * 4) == ["done"] * 4
-        # A later commit of one epoch takes the earlier ones along, and none of another epoch.
-        assert waited == [(2, 0), (3, 1)]

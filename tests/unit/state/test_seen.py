@@ -102,7 +102,7 @@ def test_subscribers_see_each_change_in_the_order_of_versions() -> None:
             (3, "accounts['a2'].balance", 100, MISSING, "gone"),
             (4, "accounts['a2'].balance", MISSING, 100, "undo"),
         ]
-        assert not store._watchers
+        assert not store._subscribers
 
     asyncio.run(main())
 

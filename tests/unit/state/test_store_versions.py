@@ -136,6 +136,62 @@ def test_transient_places_are_not_undone() -> None:
     assert found.many == PMap({"a": Inner(2, 2)})
 
 
+def test_transient_places_of_a_policy_are_not_undone() -> None:
+    policy = {"cursor": Transient, "late": Transient, "view.zoom": Transient, "rows[...].open": Transient}
+    start = {"n": 0, "cursor": 1, "gone": 1, "view": {"zoom": 1, "n": 0}, "rows": {"x": {"open": 0, "n": 0}}}
+    store = Store(start, policy=policy)
+
+    def work(root: Any) -> None:
+        root["n"] += 1
+        root["cursor"] += 1
+        root["late"] = 7
+        del root["gone"]
+        root["view"].update(zoom=5, n=1)
+        root["rows"]["x"].update(open=5, n=1)
+
+    store.run(work)
+    after = store.snapshot()
+    store.undo()
+    kept = {"cursor": 2, "late": 7, "view": {"zoom": 5, "n": 0}, "rows": {"x": {"open": 5, "n": 0}}}
+    assert store.snapshot() == Store({**start, **kept}).snapshot()
+    store.redo()
+    assert store.snapshot() == after
+    store.run(lambda root: root.pop("late"))
+    store.undo()
+    # Nothing else was changed, and that it is gone stays so.
+    assert store.snapshot() == after.delete("late")
+
+
+def test_a_state_is_swapped_as_it_is() -> None:
+    @dataclass(frozen=True, slots=True)
+    class Plain:
+        n: int = 0
+        hits: Counter = 0
+
+    store = Store(Plain(), invariants=[lambda s: s.n < 5])
+    store.run(put, 1)
+    store.run(lambda s: s.hits.add(1))
+    states = [version.state for version in store.history()]
+    store.undo()
+    assert store.snapshot() is states[1]
+    store.undo("why")
+    assert store.snapshot() is states[0]
+    store.redo()
+    store.redo()
+    assert store.snapshot() is states[2]
+    assert [version.meta[:3:2] for version in store.history(3)] == [
+        ("undo", None),
+        ("undo", "why"),
+        ("redo", None),
+        ("redo", None),
+    ]
+    with pytest.raises(HistoryGone, match="nothing to redo"):
+        store.redo()
+    store.close()
+    with pytest.raises(StoreClosed):
+        store.undo()
+
+
 def test_undo_while_others_commit() -> None:
     store = Store(State(), history=10_000)
 

@@ -20,6 +20,9 @@ use crate::rule::Rule;
 use crate::transaction::{self, Made};
 use crate::types::State;
 
+/// Arguments of a call, with the draft, that lie on the stack.
+const FEW: usize = 8;
+
 /// `store._begin(rule, label)`
 #[entry]
 pub(crate) unsafe extern "C" fn begin(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
@@ -125,10 +128,20 @@ unsafe fn ran(
     // SAFETY: the caller's; an array of live objects, which the tuple and the root keep.
     unsafe {
         let draft = scope.root.share().ok_or(Raised)?;
-        let count = ffi::PyTuple_Size(args);
-        let mut all = Vec::with_capacity(count.unsigned_abs() + 1);
-        all.push(draft.as_ptr());
-        all.extend((0..count).map(|index| ffi::PyTuple_GetItem(args, index)));
+        let count = ffi::PyTuple_Size(args).unsigned_abs();
+        // Most calls have few arguments, and need no memory for the list of them.
+        let (mut few, mut many) = ([ptr::null_mut(); FEW], Vec::new());
+        let all = match few.get_mut(..=count) {
+            Some(few) => few,
+            None => {
+                many.resize(count + 1, ptr::null_mut());
+                &mut many[..]
+            }
+        };
+        all[0] = draft.as_ptr();
+        for (index, place) in all[1..].iter_mut().enumerate() {
+            *place = ffi::PyTuple_GetItem(args, index.cast_signed());
+        }
         let named = if ffi::PyDict_Size(kwargs) == 0 { ptr::null_mut() } else { kwargs };
         let result = Object::own(ffi::PyObject_VectorcallDict(function, all.as_ptr(), all.len(), named))?;
         scope.check()?;
@@ -138,7 +151,7 @@ unsafe fn ran(
             result = Object::share(types.plain)?.call(&[begun.as_ptr(), result.as_ptr()])?;
         }
         if class == types.err.cast() {
-            return Object::own(ffi::Py_BuildValue(c"OO".as_ptr(), result.as_ptr(), ffi::Py_None()));
+            return pair(result, Object::none());
         }
         scope.check()?;
         scope.set_phase(Phase::Committing);
@@ -146,7 +159,7 @@ unsafe fn ran(
         if done.is_none() {
             return Ok(done);
         }
-        Object::own(ffi::Py_BuildValue(c"OO".as_ptr(), result.as_ptr(), done.as_ptr()))
+        pair(result, done)
     }
 }
 
@@ -213,7 +226,7 @@ unsafe fn attempt(
 }
 
 /// The result of a commit; writes the journal's batch if it has grown large.
-unsafe fn finished(
+pub(super) unsafe fn finished(
     this: &Store,
     number: u64,
     epoch: u64,
@@ -227,12 +240,26 @@ unsafe fn finished(
 }
 
 fn committed(number: u64, epoch: u64) -> Result<Object, Raised> {
-    // SAFETY: two numbers for their formats.
-    unsafe { Object::own(ffi::Py_BuildValue(c"KK".as_ptr(), number, epoch)) }
+    // SAFETY: the thread is attached.
+    unsafe {
+        let number = Object::own(ffi::PyLong_FromUnsignedLongLong(number))?;
+        pair(number, Object::own(ffi::PyLong_FromUnsignedLongLong(epoch))?)
+    }
+}
+
+/// A tuple of two objects; a format that is parsed would take longer than the rest of a small commit.
+fn pair(first: Object, second: Object) -> Result<Object, Raised> {
+    // SAFETY: a fresh tuple takes a reference to each of its two items.
+    unsafe {
+        let made = Object::own(ffi::PyTuple_New(2))?;
+        ffi::PyTuple_SetItem(made.as_ptr(), 0, first.into_ptr());
+        ffi::PyTuple_SetItem(made.as_ptr(), 1, second.into_ptr());
+        Ok(made)
+    }
 }
 
 /// Sleeps in slices until `wait` is true; signal handlers run in between.
-fn sleep(wait: impl Fn(Option<Instant>) -> bool) -> Result<(), Raised> {
+pub(super) fn sleep(wait: impl Fn(Option<Instant>) -> bool) -> Result<(), Raised> {
     loop {
         let slice = signals::slice();
         if detached(|| wait(slice.map(|slice| Instant::now() + slice))) {
@@ -303,19 +330,20 @@ pub(crate) unsafe extern "C" fn wait(own: Pointer, arguments: *mut Pointer, coun
     }
 }
 
-/// `store._replace(base, now, root, label, record, stands_for)`: commits a state that was made elsewhere, by an undo
-/// for instance; `None` if `base` is no longer the newest version, or `now` not its state.
+/// `store._replace(base, now, root, label, record, stands_for, claim)`: commits a state that was made elsewhere, by an
+/// undo for instance; `None` if `base` is no longer the newest version, or `now` not its state.
 #[entry]
 pub(crate) unsafe extern "C" fn replace(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: a store of ours, and as many live arguments as `count` says, which are checked.
     unsafe {
         let done = (|| {
-            if count != 6 {
-                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"_replace takes six arguments".as_ptr());
+            if count != 7 {
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"_replace takes seven arguments".as_ptr());
                 return Err(Raised);
             }
             let argument = |index: usize| Object::share(*arguments.add(index));
             let base = ffi::PyLong_AsUnsignedLongLong(*arguments);
+            let claim = ffi::PyLong_AsUnsignedLongLong(*arguments.add(6));
             if !ffi::PyErr_Occurred().is_null() {
                 return Err(Raised);
             }
@@ -343,14 +371,14 @@ pub(crate) unsafe extern "C" fn replace(own: Pointer, arguments: *mut Pointer, c
                 record: record.as_bytes(),
                 effects: None,
                 slots: &slots,
-                claim: 0,
+                claim,
                 stands_for: (!stands_for.is_none()).then_some((same, before)),
             };
             loop {
                 match this.swap(&new) {
                     Step::Done(number, epoch, ticket) => return finished(this, number, epoch, ticket),
                     Step::Moved => return Ok(Object::none()),
-                    Step::Claimed => sleep(|deadline| this.claims.wait_allowed(&slots, 0, deadline))?,
+                    Step::Claimed => sleep(|deadline| this.claims.wait_allowed(&slots, claim, deadline))?,
                     Step::Closed => return Err(closed()),
                     Step::Failed(error) => return Err(errors::raise(&error)),
                 }

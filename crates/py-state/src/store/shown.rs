@@ -42,6 +42,24 @@ pub(crate) unsafe extern "C" fn has_effects(own: Pointer, _: *mut c_void) -> Poi
     }
 }
 
+/// `store._is_due`: whether something is to be done after a commit: to wait for the journal, or to deliver effects.
+#[entry]
+pub(crate) unsafe extern "C" fn is_due(own: Pointer, _: *mut c_void) -> Pointer {
+    // SAFETY: a store of ours; nothing of the interpreter runs under the guard.
+    unsafe {
+        let this = store(own);
+        let is_due = this.journal.get().is_some() || !this.inner.lock().effects.is_empty();
+        ffi::PyBool_FromLong(is_due.into())
+    }
+}
+
+/// `store._has_claims`: whether a transaction has claimed a part of the state, or waits for one.
+#[entry]
+pub(crate) unsafe extern "C" fn has_claims(own: Pointer, _: *mut c_void) -> Pointer {
+    // SAFETY: a store of ours.
+    unsafe { ffi::PyBool_FromLong((!store(own).claims.is_empty()).into()) }
+}
+
 /// `store._versions(first)`: the versions from that number on, as tuples `(number, root, label, at, same, before)`.
 #[entry]
 pub(crate) unsafe extern "C" fn versions(own: Pointer, first: Pointer) -> Pointer {
