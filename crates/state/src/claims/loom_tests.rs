@@ -129,8 +129,8 @@ fn claims_that_meet_have_their_turns_in_the_order_in_which_they_were_made() {
     });
 }
 
-/// The second claim waits for the first, and the third for the second, which it alone meets: its end must wake the third
-/// though the first has not ended.
+/// The second claim waits for the first, and the third for the second, which it alone meets: its end must wake the
+/// third though the first has not ended.
 #[test]
 fn a_claimant_that_gives_up_wakes_those_behind_it() {
     on_all_schedules(3, || {
