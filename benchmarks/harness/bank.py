@@ -41,6 +41,12 @@ def bump_all(b: Draft[Bank], names: Sequence[str]) -> None:
         found[name].balance += 1
 
 
+@task(reads=[P.accounts])
+def balance(b: Draft[Bank], name: str) -> int:
+    """Reads one leaf."""
+    return b.accounts[name].balance
+
+
 @task(reads=[P.limits])
 def nothing(_: Draft[Bank]) -> None:
     """Begins, and commits nothing."""

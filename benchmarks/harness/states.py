@@ -84,3 +84,9 @@ def nested(items: int) -> dict[str, Any]:
         "limits": {"daily": {"amount": 1000, "count": 3}, "monthly": {"amount": 20_000, "count": 30}},
         "accounts": {name: {"owner": f"owner of {name}", "balance": 100} for name in names(items)},
     }
+
+
+def balance_of(state: dict[str, Any], name: str) -> int:
+    """A balance in nested dicts; worker processes call it."""
+    found: int = state["accounts"][name]["balance"]
+    return found

@@ -189,7 +189,7 @@ def _referring_to_itself(data: bytes, stone: Tombstone | None = None) -> Callabl
 
 def test_functions_that_refer_to_themselves(pool: ropewalk.Pool) -> None:
     before = _held(pool)
-    for _ in range(40):
+    for _ in range(16):
         assert pool.submit(_referring_to_itself(bytes(8 * MB)), 2).result(60) == 8 * MB
         gc.collect()
         # What the worker may have of them before it calls the collector, and one more.

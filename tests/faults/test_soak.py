@@ -19,7 +19,7 @@ def test_chaos_with_accounts(seed: int, threads: int) -> None:
 
 
 def test_a_worker_is_killed_every_50_ms_while_others_are_recycled() -> None:
-    report = soak(20.0, 3, rounds=2, kind=Storm)
+    report = soak(12.0, 3, rounds=2, kind=Storm)
     _is_as_promised(report)
     assert report.outcomes["stream"]["returned"] > 0
     assert report.outcomes["of a session"]["returned"] > 0

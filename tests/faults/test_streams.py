@@ -91,7 +91,7 @@ def test_much_passes_in_little_memory(processes: Any) -> None:
     def descriptors() -> int:
         return len(os.listdir("/proc/self/fd"))
 
-    for n, size in [(100_000, 64), (300, 1 << 20), (60, 5 << 20)]:
+    for n, size in [(30_000, 64), (100, 1 << 20), (24, 5 << 20)]:
         assert sum(map(len, processes.stream(chunks, 10, size))) == 10 * size
         before = descriptors()
         tracemalloc.start()

@@ -25,7 +25,7 @@ def _run(*words: str) -> str:
 
 
 def test_complexity_finds_the_same_as_a_plain_loop() -> None:
-    text = _run(str(EXAMPLES / "complexity.py"), "--compare", "--limit", "20")
+    text = _run(str(EXAMPLES / "complexity.py"), "--compare", "--limit", "8")
     assert "the results are the same" in text
     assert "ten most complex functions" in text
 

@@ -11,4 +11,5 @@ TABLES = (
     "json",
     "threads",
     "parallel",
+    "worker",
 )

@@ -8,6 +8,9 @@
 //! no other. A transaction makes one claim, for all its parts at once, and holds no other meanwhile, so claims cannot
 //! wait for each other in a circle, and each is granted once the earlier ones have ended.
 
+#[cfg(all(test, loom))]
+mod loom_tests;
+
 use std::time::Instant;
 
 use ropewalk_sync::{Event, Mutex};

@@ -78,17 +78,24 @@ def loads(data: bytes) -> Any:
         ) from error
 
 
+#: Where a dataclass that `object.__new__` makes keeps the names of its fields, once one of its objects was read.
+_PLAIN = "__ropewalk_plain__"
+
+
 def restore(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     """Makes a record of the fields that were written; fields that are new get their defaults."""
-    fields = dict(zip(names, values, strict=True))
-    current = names_of(kind)
-    if current != names:
-        fields = {name: fields[name] if name in fields else _default(kind, name) for name in current}
-    known = kind_of(kind)
-    if known is None or not is_dataclass(kind) or kind.__new__ is not object.__new__:
-        return kind(**fields)
-    made = cast("Any", object.__new__(cast("type", kind)))
-    for name, value in fields.items():
+    # Its own: a base class may have fewer fields.
+    if kind.__dict__.get(_PLAIN) != names:
+        current = names_of(kind)
+        if current != names:
+            fields = dict(zip(names, values, strict=True))
+            values = tuple(fields[name] if name in fields else _default(kind, name) for name in current)
+            names = current
+        if kind_of(kind) is None or not is_dataclass(kind) or kind.__new__ is not object.__new__:
+            return kind(**dict(zip(names, values, strict=True)))
+        type.__setattr__(kind, _PLAIN, names)
+    made: Any = object.__new__(kind)
+    for name, value in zip(names, values, strict=True):
         object.__setattr__(made, name, value)
     return made
 

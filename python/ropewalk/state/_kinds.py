@@ -20,6 +20,9 @@ from ropewalk.state._zones import Zone
 
 #: Where a class keeps what is known of it.
 _NAME = "__ropewalk_record__"
+#: Where it keeps the names of its fields. To find them means to evaluate annotations, which takes longer than to read a
+#: record from a journal.
+_NAMES = "__ropewalk_fields__"
 #: A class that can change is garbage like any other, so that only classes that stay are listed.
 _HEAP_TYPE = 1 << 9
 
@@ -73,10 +76,18 @@ def leaf(kind: type) -> type:
 
 def names_of(kind: Any) -> tuple[str, ...]:
     """Returns the names of the fields of a class of records, in order."""
-    return tuple(fields_of(kind, kind.__qualname__))
+    names: tuple[str, ...] | None = kind.__dict__.get(_NAMES)
+    if names is None:
+        names = tuple(fields_of(kind, kind.__qualname__))
+        type.__setattr__(kind, _NAMES, names)
+    return names
 
 
 def _record(kind: type) -> _native.Record:
+    # A base class may have one of its own, which does not count here.
+    found: _native.Record | None = kind.__dict__.get(_NAME)
+    if found is not None:
+        return found
     names = names_of(kind)
     known: Any = kind
     rebuild: Callable[[Any, dict[str, Any]], Any] | None = None

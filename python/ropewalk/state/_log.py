@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import os
 import pickle
@@ -174,8 +175,9 @@ class Log:
         try:
             self._compact(store)
         except Exception:
-            # The next attempt is at twice the size.
-            self._next_compaction = 2 * self.journal.size
+            with contextlib.suppress(JournalError):
+                # The next attempt is at twice the size; a journal that was closed or has failed has none.
+                self._next_compaction = 2 * self.journal.size
             if not self.journal.closed:
                 _log.warning("%s could not be compacted", self.path, exc_info=True)
         finally:

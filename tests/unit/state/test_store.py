@@ -361,6 +361,24 @@ def test_savepoints_nest() -> None:
     assert done == ["first", "last"]
 
 
+def test_a_draft_that_went_back_to_one_savepoint_goes_back_to_the_outer_one() -> None:
+    store = bank()
+    with store.transaction() as tx:
+        with pytest.raises(KeyError), tx.savepoint():  # noqa: PT012
+            with pytest.raises(ValueError, match="inner"), tx.savepoint():  # noqa: PT012
+                # Their first change: the outer savepoint has saved nothing of them.
+                add(tx.draft, "bob", 10)
+                tx.draft.journal.append(1)
+                tx.draft.hits += 1
+                raise ValueError("inner")
+            add(tx.draft, "bob", 100)
+            tx.draft.journal.append(2)
+            tx.draft.hits += 2
+            raise KeyError
+        assert tx.draft.accounts["bob"].balance == 100
+        assert (tx.draft.hits, len(tx.draft.journal)) == (0, 0)
+
+
 def test_what_a_savepoint_has_read_counts() -> None:
     store = bank()
     with pytest.raises(Conflict), store.transaction() as tx:  # noqa: PT012
