@@ -94,7 +94,9 @@ def delete(at: Any, key: Any) -> None:
         (lambda b: setattr(b, "hits", 1), "hits", "counter"),
         (lambda b: setattr(b, "hits", b.hits + 1), "hits", "counter"),
         (lambda b: operator.setitem(b.tags, "t", 1), "tags['t']", "counter"),
-        (lambda b: delete(b.tags, "t"), "tags['t']", "counter"),
+        (lambda b: operator.setitem(b.tags, "new", 1), "tags['new']", "counter"),
+        (lambda b: operator.setitem(b.log, "x", [1]), "log['x']", "append-only"),
+        (lambda b: delete(b.log, "x"), "log['x']", "append-only"),
         (lambda b: operator.setitem(b.log["x"], 0, 2), "log['x'][0]", "append-only"),
     ],
 )

@@ -536,6 +536,32 @@ def test_tasks_that_are_not_strict_have_warnings() -> None:
     assert [one.level for one in examine(wrong).findings] == ["warning"]
 
 
+@dataclass(frozen=True, slots=True)
+class Site:
+    hits: PMap[str, Counter]
+    logs: PMap[str, AppendOnly[int]]
+
+
+def test_keys_of_maps_in_zones_that_commute() -> None:
+    p = paths(Site)
+
+    @task(writes=[p.hits, p.logs])
+    def right(s: Draft[Site], name: str) -> None:
+        s.logs[name] = PVector([1])
+        del s.hits[name]
+
+    @task
+    def wrong(s: Draft[Site], name: str) -> None:
+        s.hits[name] = 3
+        del s.logs[name]
+
+    assert lines(examine(right)) == []
+    assert lines(examine(wrong)) == [
+        "error: assigns hits[...], which is a counter: use += and -=",
+        "error: changes logs[...], which is append-only: use append and extend",
+    ]
+
+
 def test_writes_that_no_contract_allows() -> None:
     @task
     def wrong(b: B) -> None:

@@ -230,6 +230,13 @@ unsafe fn check_replaced(out: &mut Out<'_>, child: &Field, step: Step, now: Poin
         if super::head(out.types, child.as_ptr()).is_fresh {
             return Ok(());
         }
+        let zero;
+        let now = if now.is_null() && counter::is_one(out.types, child.as_ptr()) {
+            zero = Object::own(ffi::PyLong_FromLong(0))?;
+            zero.as_ptr()
+        } else {
+            now
+        };
         if now.is_null() {
             return Err(conflict(step));
         }
@@ -323,16 +330,17 @@ unsafe fn of_map(out: &mut Out<'_>, draft: &maps::Draft, now: Pointer) -> Result
                 let changed = !ptr::eq(there, entry.base);
                 let is_read = cell.has(READ) && changed;
                 let is_seen = cell.has(SEEN) && there.is_null() != entry.base.is_null();
-                let is_gone =
-                    cell.has(CHILD) && !cell.has(WRITTEN) && there.is_null() && !entry.base.is_null();
+                let is_gone = cell.has(CHILD)
+                    && !cell.has(WRITTEN | DELETED)
+                    && there.is_null()
+                    && !entry.base.is_null()
+                    && !counter::is_one(out.types, cell.get());
                 if is_read || is_seen || is_gone {
                     return Err(conflict(step));
                 }
             }
-            if cell.has(DELETED) {
-                if there.is_null() {
-                    continue;
-                }
+            let is_deleted = cell.has(DELETED) && !there.is_null();
+            if is_deleted {
                 out.note(Change::Delete, Some(step), ffi::Py_None())?;
                 if edit.is_none() {
                     edit = Some(map::Edit::new(now));
@@ -340,10 +348,11 @@ unsafe fn of_map(out: &mut Out<'_>, draft: &maps::Draft, now: Pointer) -> Result
                 if let Some(edit) = &mut edit {
                     edit.delete(key)?;
                 }
-            } else if cell.has(WRITTEN | CHILD) {
+            }
+            if cell.has(WRITTEN | CHILD) {
                 let zero;
-                let there = if there.is_null() && !cell.has(WRITTEN) {
-                    // A counter that was not there.
+                let there = if (there.is_null() || is_deleted) && !cell.has(WRITTEN) {
+                    // A counter that was not there, or is no longer.
                     zero = Object::own(ffi::PyLong_FromLong(0))?;
                     zero.as_ptr()
                 } else {
