@@ -13,7 +13,7 @@ use ropewalk_capi::errors;
 use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};
 
-use super::build;
+use super::shown;
 use crate::kinds::{self, Kind};
 use crate::node::Pointer;
 use crate::record::Record;
@@ -81,7 +81,7 @@ unsafe fn frozen(types: &State, value: Pointer, depth: u32) -> Result<Object, Ra
         }
         let below = depth + 1;
         if types.is_draft(value) {
-            return build::checked(types, value);
+            return shown::checked(types, value);
         }
         if class == &raw mut ffi::PyTuple_Type {
             return tuple(types, value, below);

@@ -525,7 +525,7 @@ pub(super) unsafe fn keys_of(own: Pointer) -> Result<Object, Raised> {
 #[entry]
 pub(crate) unsafe extern "C" fn repr(own: Pointer) -> Pointer {
     // SAFETY: a draft of ours.
-    unsafe { super::build::shown(own) }
+    unsafe { super::shown::shown(own) }
 }
 
 #[entry]
