@@ -107,6 +107,37 @@ def test_zones_are_kept_without_a_contract(function: Callable[[Any], Any], place
     assert place in str(error)
 
 
+@pytest.mark.parametrize(
+    ("function", "said"),
+    [
+        (
+            lambda d: operator.setitem(d, "limits", 1),
+            "changes ['limits'], which is Const, by the policy of the store,",
+        ),
+        (
+            lambda d: operator.setitem(d["limits"], "most", 1),
+            "changes ['limits']['most'], which is Const, by the policy",
+        ),
+        (
+            lambda d: delete(d["rows"]["x"], 0),
+            "changes ['rows']['x'], which is append-only, by the policy of the store:",
+        ),
+        (
+            lambda d: operator.setitem(d, "hits", 1),
+            "assigns to ['hits'], which is a counter, by the policy of the store:",
+        ),
+    ],
+)
+def test_a_policy_is_named_where_it_refuses(function: Callable[[Any], Any], said: str) -> None:
+    policy = {"limits": Const, "rows[...]": AppendOnly, "hits": Counter}
+    store = Store({"limits": {"most": 3}, "rows": {"x": [1]}, "hits": 0, "free": 1}, policy=policy)
+    with pytest.raises(ContractViolation) as caught:
+        store.run(function)
+    assert said in str(caught.value)
+    assert "contract" not in str(caught.value)
+    assert store.version == 0
+
+
 def test_what_zones_allow() -> None:
     def work(b: Any) -> None:
         assert b.limits.most == 5
