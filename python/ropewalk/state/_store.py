@@ -20,7 +20,7 @@ from ropewalk._load import state as _native
 from ropewalk.state._effects import Effects
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
-from ropewalk.state._past import gone, transient_parts, with_transients
+from ropewalk.state._past import check_transients, gone, transient_parts, with_transients
 from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
 from ropewalk.state._policy import policy_shape
 from ropewalk.state._records import is_record
@@ -119,7 +119,7 @@ class Store(_native.StoreBase, Generic[S]):
     Raises:
         NotFrozen: a part of the state may change in place.
         JournalError: the journal cannot be opened, and its subclasses as `Journal` raises them.
-        StateError: the journal is one of another state.
+        StateError: the journal is one of another state; or a part of a vector's items is transient.
         InvariantBroken: the first state breaks an invariant.
     """
 
@@ -174,6 +174,14 @@ class Store(_native.StoreBase, Generic[S]):
                 f"the state of a store must be a record or a mapping, such as a frozen dataclass or a PMap, and not of "
                 f"class {type(state).__qualname__}"
             )
+        # Before the journal is opened: what is refused here leaves the file as it is.
+        if is_map(frozen):
+            shape = policy_shape(policy or {})
+        elif policy is not None:
+            raise TypeError("policy is for a mapping as the state; a class has annotations")
+        else:
+            shape = shape_of(type(frozen))
+        check_transients(shape)
         log = None
         version = 0
         if journal is None:
@@ -183,9 +191,9 @@ class Store(_native.StoreBase, Generic[S]):
             # An interpreter that cannot load the journal still has stores in memory.
             from ropewalk.state._log import Log
 
-            log = Log(journal, sync, seconds)
+            log = Log(journal, sync, seconds, type(frozen))
             try:
-                frozen, version = log.recover(frozen)
+                frozen, version = log.recover(frozen, shape)
                 for one in every:
                     check_one(one, frozen)
             except BaseException:
@@ -207,12 +215,7 @@ class Store(_native.StoreBase, Generic[S]):
             raise
         self._log = log
         self._kind = type(frozen)
-        if is_map(frozen):
-            self._shape = policy_shape(policy or {})
-        elif policy is not None:
-            raise TypeError("policy is for a mapping as the state; a class has annotations")
-        else:
-            self._shape = shape_of(type(frozen))
+        self._shape = shape
         self._retries = retries
         self._swaps = log is None and not transient_parts(self._shape)
         self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)

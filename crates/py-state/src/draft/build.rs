@@ -355,7 +355,9 @@ unsafe fn of_map(out: &mut Out<'_>, draft: &maps::Draft, now: Pointer) -> Result
             }
             let is_deleted = cell.has(DELETED) && !there.is_null();
             if is_deleted {
-                out.note(Change::Delete, Some(step), ffi::Py_None())?;
+                if !matches!(below, Below::Rule(rule, _) if rule.zone == Zone::Transient) {
+                    out.note(Change::Delete, Some(step), ffi::Py_None())?;
+                }
                 if edit.is_none() {
                     edit = Some(map::Edit::new(now));
                 }
