@@ -16,7 +16,7 @@ from ropewalk._load import state as _native
 from ropewalk.journal import Journal, Record, Sync, read
 from ropewalk.state._codec import PROTOCOL, dumps, loads
 from ropewalk.state._diff import between
-from ropewalk.state._effects import Effect
+from ropewalk.state._effects import Effect, packed, unpacked
 from ropewalk.state._past import with_transients
 from ropewalk.state._replay import applied
 
@@ -113,8 +113,7 @@ class Log:
                 version,
             )
         for made, index in sorted(effects):
-            function, *args = loads(effects[made, index])
-            self.pending.append(Effect(made, index, function, tuple(args)))
+            self.pending.append(unpacked(made, index, effects[made, index]))
         self._opened = self.journal.last
         self._next_compaction = max(_LEAST, _GROWTH * self.journal.size)
         return state, version
@@ -176,7 +175,7 @@ class Log:
     def _compact(self, store: Store[Any]) -> None:
         version, state, record = store._durable()
         effects = [
-            (effect.version, effect.place, dumps((effect.function, *effect.args)))
+            (effect.version, effect.place, packed(effect))
             for effect in store._effects.pending()
             if effect.version <= version
         ]

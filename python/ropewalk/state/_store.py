@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import os
@@ -17,7 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 from ropewalk._checked import checked_count
 from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
-from ropewalk.state._effects import Effects
+from ropewalk.state._effects import Effect, Effects
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
 from ropewalk.state._past import check_transients, gone, transient_parts, with_transients
@@ -334,11 +335,19 @@ class Store(_native.StoreBase, Generic[S]):
         """Runs a task as `run` does, and awaits the disk; the task itself runs in the event loop's thread.
 
         Commits of coroutines that await at the same time share one sync of the disk.
+
+        Cancel safety: the task has run and committed when this awaits first. A cancellation takes nothing back, and
+        effects are delivered in a thread of their own.
         """
         result, done = self._execute(task, args, kwargs)
         if done is not None:
             if self._log is not None:
-                await self._syncer.settled(done)
+                try:
+                    await self._syncer.settled(done)
+                except asyncio.CancelledError:
+                    # The commit goes to the disk all the same, and what follows from it too.
+                    self._effects.deliver_behind(done)
+                    raise
             if self._subscribers:
                 self._watchers.wake()
             if self._has_effects:
@@ -602,6 +611,18 @@ class Store(_native.StoreBase, Generic[S]):
         if self._log is not None:
             self._log.sync()
         self._effects.deliver()
+
+    def effects(self) -> list[Effect]:
+        """Returns the effects that were recorded in the journal and not delivered, in their order.
+
+        One whose function, or the class of an argument, the program does not have any more is among them: it is tried
+        again like each that fails, in this program and in the next one.
+        """
+        return self._effects.pending()
+
+    def drop_effects(self, *effects: Effect) -> None:
+        """Gives effects up that were not delivered: they are recorded as if they were."""
+        self._effects.drop(effects)
 
     def compact(self) -> None:
         """Replaces the records of the journal by the state as it is; a store does that by itself as the file grows."""
