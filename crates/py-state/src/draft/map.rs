@@ -252,9 +252,16 @@ unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
                 && rule.zone == Zone::Counter
             {
                 // A counter that no transaction has counted yet, or that this one has deleted, is 0.
+                // It is a key from here on, if it is counted.
+                freeze::check_key(types, key)?;
                 let zero = Object::own(ffi::PyLong_FromLong(0))?;
                 let child = enter(types, &draft.head, own, key, &below, zero.as_ptr(), is_fresh)?;
-                if let (Some(child), Some(entry)) = (&child, draft.entries().list.get_mut(index)) {
+                let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(None) };
+                if entry.cell.has(CHILD) {
+                    // The check has come back here.
+                    return Object::share(entry.cell.get()).map(Some);
+                }
+                if let Some(child) = &child {
                     entry.cell.set_child(child.clone());
                 }
                 return Ok(child);
