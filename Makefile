@@ -26,7 +26,8 @@ endif
 
 # What has no wheel for the free-threaded 3.13 and does not build there is left out; the tests that need it skip.
 EXTRAS ?= test,numpy,joblib,dask,loop$(shell $(PYTHON) -c 'import sysconfig; \
-    sysconfig.get_config_var("Py_GIL_DISABLED") or print(",property,loop-compiled,messaging,science")' 2>/dev/null)
+    print(",records-free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") \
+    else ",property,loop-compiled,messaging,records,science")' 2>/dev/null)
 BIN := $(abspath $(VENV))/bin
 # What maturin and pip say is kept for the day it fails.
 define MATURIN

@@ -431,6 +431,9 @@ class Transaction:
     def base(self) -> Any:
         """The state that it began with."""
     @property
+    def store(self) -> StoreBase:
+        """The store."""
+    @property
     def label(self) -> Any:
         """What it was begun with as its label."""
     @property

@@ -50,6 +50,7 @@ exec(own)
 #: The statics of the crates that every interpreter of a process shares, and why none keeps a Python object.
 STATICS = {
     "crates/capi/src/forced_unwind.rs": {"IN_USE": "a function", "ROPEWALK_PERSONALITY": "a function"},
+    "crates/capi/src/nest.rs": {"OUTERMOST": "an address on the thread's stack"},
     "crates/capi/src/running_loop.rs": {
         "RUNNING": "an address of the thread's, which is only compared",
         "IS_IDLE": "a function of the loop's",
@@ -83,11 +84,9 @@ STATICS = {
     },
     "crates/py-pool/src/worker/sessions.rs": {"CURRENT": "the thread's, null outside of a task"},
     "crates/py-results/src/lib.rs": {"MODULE": "a definition"},
-    "crates/py-results/src/nest.rs": {"OUTERMOST": "an address on the thread's stack"},
     "crates/py-state/src/json/encoder.rs": {"LENGTH": "a number"},
     "crates/py-state/src/draft/scope.rs": {"HERE": "a byte of the thread's, for its address"},
     "crates/py-state/src/types.rs": {"MODULE": "a definition"},
-    "crates/py-state/src/nest.rs": {"OUTERMOST": "an address on the thread's stack"},
     "crates/py-state/src/node.rs": {"NEXT": "a number"},
 }
 _PLAIN = ("capi", "py-bus", "py-loop", "py-results", "py-pool", "py-state")

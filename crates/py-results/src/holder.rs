@@ -7,9 +7,9 @@ use std::ffi::{c_int, c_void};
 
 use pyo3_ffi as ffi;
 
-use super::nest;
 use ropewalk_capi::entry;
 use ropewalk_capi::heap;
+use ropewalk_capi::nest;
 
 /// A result, or any other object.
 pub(super) type Pointer = *mut ffi::PyObject;

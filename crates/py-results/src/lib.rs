@@ -8,7 +8,6 @@
 mod holder;
 mod kind;
 mod methods;
-mod nest;
 mod protocol;
 mod table;
 

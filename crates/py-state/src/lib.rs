@@ -10,7 +10,6 @@ mod iterate;
 mod json;
 mod kinds;
 mod map;
-mod nest;
 mod node;
 mod record;
 mod rule;

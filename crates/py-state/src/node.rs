@@ -296,7 +296,7 @@ unsafe extern "C" fn traverse(node: Pointer, visit: ffi::visitproc, arg: *mut c_
     }
 }
 
-/// `tp_dealloc`. A trie has few levels, and what nests beyond them comes by `nest`.
+/// `tp_dealloc`. A trie has few levels, and what nests beyond them comes by `ropewalk_capi::nest`.
 #[entry]
 unsafe extern "C" fn dealloc(object: Pointer) {
     // SAFETY: the last reference is gone; an object of a heap type holds its type.

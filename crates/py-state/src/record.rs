@@ -57,6 +57,11 @@ impl Record {
         self.class == class as usize
     }
 
+    /// The class, which this does not keep alive.
+    pub(crate) fn class(&self) -> *mut ffi::PyTypeObject {
+        self.class as *mut ffi::PyTypeObject
+    }
+
     pub(crate) fn count(&self) -> usize {
         self.names.len()
     }

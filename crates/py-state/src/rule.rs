@@ -78,16 +78,49 @@ impl Rule {
     }
 
     /// The rule of a field of a record that lies at this place.
+    ///
+    /// A record of a subclass has the rules of the declared class for the fields that it inherits. For its own fields
+    /// holds what holds for all of the place.
+    ///
+    /// # Safety
+    ///
+    /// `info` is the `Record` of a class that is live, and has a field of this index.
     #[inline]
-    pub(crate) fn field<'a>(&'a self, own: Pointer, info: Pointer, index: usize) -> Below<'a> {
-        if self.info.get() == info {
+    pub(crate) unsafe fn field<'a>(&'a self, own: Pointer, info: Pointer, index: usize) -> Below<'a> {
+        let known = if self.info.get() == info {
+            Some(index)
+        } else {
+            // SAFETY: the caller's.
+            unsafe { self.inherited(info, index) }
+        };
+        if let Some(known) = known {
             // SAFETY: the vector is set once, before any draft has the rule.
-            let found = unsafe { &*self.fields.get() }.get(index);
+            let found = unsafe { &*self.fields.get() }.get(known);
             if let Some(field) = found {
                 return Self::at(field.get());
             }
         }
         self.blanket(own)
+    }
+
+    /// The index that a field of a subclass has in the declared class, if it inherits the field.
+    ///
+    /// # Safety
+    ///
+    /// As [`field`](Self::field).
+    #[cold]
+    unsafe fn inherited(&self, info: Pointer, index: usize) -> Option<usize> {
+        if self.info.get().is_null() {
+            return None;
+        }
+        // SAFETY: the caller's; the rule keeps its own class alive, and `make` lets in a `Record` only.
+        unsafe {
+            let (own, other) = (content::<Record>(self.info.get()), content::<Record>(info));
+            if ffi::PyType_IsSubtype(other.class(), self.class.get().cast()) == 0 {
+                return None;
+            }
+            own.index(other.name(index))
+        }
     }
 
     /// The rule of the item under a key of a map at this place.

@@ -1,6 +1,6 @@
 //! The types of drafts, transactions and stores with their methods, and the functions that the package sets up with.
 
-use std::ffi::{CStr, c_int, c_void};
+use std::ffi::{CStr, c_void};
 use std::ptr;
 
 use pyo3_ffi as ffi;
@@ -9,8 +9,8 @@ use ropewalk_capi::heap::{Type, content, dealloc, fast_method, getter, make_type
 use ropewalk_capi::module;
 use ropewalk_capi::object::{Object, Raised};
 
-use crate::draft::build::current;
 use crate::draft::scope::Scope;
+use crate::draft::shown::compare;
 use crate::draft::{counter, map, record as record_draft, vector};
 use crate::kinds::{self, Kind};
 use crate::node::Pointer;
@@ -423,6 +423,7 @@ fn transaction_type(module: &Object) -> Result<Object, Raised> {
                 getter(c"root", transaction::root, c"The draft of the whole state."),
                 getter(c"version", transaction::version, c"The version that it began with."),
                 getter(c"base", transaction::base, c"The state that it began with."),
+                getter(c"store", transaction::store, c"The store."),
                 getter(c"label", transaction::label, c"What it was begun with as its label."),
                 getter(c"conflict", transaction::conflict, c"The path of the last conflict, or None."),
                 getter(c"effects", transaction::effects, c"What runs after the commit, or None."),
@@ -535,25 +536,4 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
             ],
         },
     )
-}
-
-/// `==` of drafts: of the values that they have now.
-#[entry]
-unsafe extern "C" fn compare(own: Pointer, other: Pointer, operator: c_int) -> Pointer {
-    // SAFETY: the interpreter's arguments.
-    unsafe {
-        let compared = (|| {
-            let state = types::of(ffi::Py_TYPE(own))?;
-            if ptr::eq(own, other) {
-                return Object::own(ffi::PyBool_FromLong((operator == ffi::Py_EQ).into()));
-            }
-            let value = current(state, own)?;
-            let other = match state.is_draft(other) {
-                true => current(state, other)?,
-                false => Object::share(other)?,
-            };
-            Object::own(ffi::PyObject_RichCompare(value.as_ptr(), other.as_ptr(), operator))
-        })();
-        compared.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
-    }
 }

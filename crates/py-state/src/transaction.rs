@@ -10,8 +10,9 @@ use ropewalk_capi::errors;
 use ropewalk_capi::heap::{self, content};
 use ropewalk_capi::object::{Object, Raised};
 
-use crate::draft::build::{Out, Stop, build, current};
+use crate::draft::build::{Out, Stop, build};
 use crate::draft::scope::{Phase, Scope};
+use crate::draft::shown::current;
 use crate::draft::{self, savepoint};
 use crate::node::Pointer;
 use crate::types::{self, State};
@@ -128,6 +129,13 @@ pub(crate) unsafe extern "C" fn version(own: Pointer, _: *mut c_void) -> Pointer
 pub(crate) unsafe extern "C" fn base(own: Pointer, _: *mut c_void) -> Pointer {
     // SAFETY: a transaction of ours.
     unsafe { content::<Scope>(own).base.share().unwrap_or_else(Object::none).into_ptr() }
+}
+
+/// `transaction.store`
+#[entry]
+pub(crate) unsafe extern "C" fn store(own: Pointer, _: *mut c_void) -> Pointer {
+    // SAFETY: a transaction of ours.
+    unsafe { content::<Scope>(own).store.share().unwrap_or_else(Object::none).into_ptr() }
 }
 
 /// `transaction.label`

@@ -117,6 +117,7 @@ def _default(kind: Any, name: str) -> Any:
             if field.name == name and not field.required:
                 return field.default_factory() if field.default is msgspec.NODEFAULT else field.default
     raise StateError(
-        f"{kind.__qualname__} has a field {name} that the journal knows nothing of, and no default for it. Give the "
-        f"field a default"
+        f"an object of class {kind.__qualname__} in the journal was written when the class had no field {name}, and "
+        f"the field has no default now. Give {kind.__qualname__}.{name} a default. To take it away later, open the "
+        f"store with it first and call compact(), which writes the whole state anew"
     )

@@ -7,13 +7,17 @@ import heapq
 import inspect
 import itertools
 import logging
+import pickletools
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+from ropewalk._errors import StateError
+from ropewalk.state._codec import dumps, loads
 
 if TYPE_CHECKING:
     from ropewalk.state._log import Log
@@ -32,8 +36,67 @@ class Effect(NamedTuple):
     version: int
     #: Its place among the effects of the version.
     place: int
+    #: If the program cannot read the effect, an object that tries it again when it is called.
     function: Callable[..., Any]
     args: tuple[Any, ...]
+
+
+class Unread:
+    """Stands for the function of an effect in the journal whose function, or a class of an argument, is gone."""
+
+    def __init__(self, packed: bytes) -> None:
+        self.packed = packed
+        self.__qualname__ = _function_in(packed)
+
+    def __call__(self, *, key: str) -> None:
+        """Calls the function, if it is there again.
+
+        Raises:
+            StateError: it is not.
+        """
+        function, *args = loads(self.packed)
+        _call(function, args, key)
+
+    def __repr__(self) -> str:
+        return f"<{self.__qualname__}, which cannot be read>"
+
+
+def unpacked(version: int, place: int, packed: bytes) -> Effect:
+    """Returns an effect that the journal has."""
+    try:
+        function, *args = loads(packed)
+    except StateError as error:
+        unread = Unread(packed)
+        _log.warning(
+            "the effect %s of version %d cannot be delivered: %s. It stays in the journal and is tried again; "
+            "Store.drop_effects gives it up",
+            unread.__qualname__,
+            version,
+            error,
+        )
+        return Effect(version, place, unread, ())
+    return Effect(version, place, function, tuple(args))
+
+
+def packed(effect: Effect) -> bytes:
+    """Returns an effect as the journal has it."""
+    if isinstance(effect.function, Unread):
+        return effect.function.packed
+    return dumps((effect.function, *effect.args))
+
+
+def _function_in(packed: bytes) -> str:
+    """Returns the name of the first function or class that a pickle names, without loading anything."""
+    texts: list[str] = []
+    try:
+        for opcode, argument, _ in pickletools.genops(packed):
+            if opcode.name == "STACK_GLOBAL":
+                return ".".join(texts[-2:])
+            if isinstance(argument, str):
+                texts.append(argument)
+    except ValueError:
+        pass
+    return "without a name"
 
 
 class Effects:
@@ -93,6 +156,41 @@ class Effects:
                     self._queue.appendleft(effect)
             raise
 
+    def deliver_behind(self, done: tuple[int, int]) -> None:
+        """Delivers in a thread of its own what is due when a commit is on the disk."""
+        store = self._store
+
+        def work() -> None:
+            try:
+                store._wait(*done)
+                store._watchers.wake()
+                self.deliver()
+            except BaseException:
+                # The disk has failed, and the commit with it; or an effect has ended its thread.
+                _log.warning("effects behind version %d were not delivered", done[0], exc_info=True)
+
+        try:
+            threading.Thread(target=work, name="ropewalk-behind", daemon=True).start()
+        except RuntimeError:
+            # The interpreter ends. With a journal the next program delivers them.
+            _log.warning("effects behind version %d have no thread to be delivered", done[0])
+
+    def drop(self, effects: Iterable[Effect]) -> None:
+        """Records effects as delivered that were not."""
+        for effect in effects:
+            with self._lock:
+                self._take()
+                key = effect.version, effect.place
+                dropped = self._open.pop(key, None)
+                if dropped is None:
+                    continue
+                self._queue = deque(one for one in self._queue if one is not dropped)
+                self._later = [one for one in self._later if one[2] is not dropped]
+                heapq.heapify(self._later)
+                self._changed.notify_all()
+            if self._journaled is not None:
+                self._journaled.delivered(*key)
+
     def pending(self) -> list[Effect]:
         """The effects that are recorded and not yet delivered, in their order."""
         with self._lock:
@@ -120,17 +218,17 @@ class Effects:
 
     def _call(self, effect: Effect, pause: float) -> None:
         try:
-            if _takes_key(effect.function):
-                effect.function(*effect.args, key=self._key(effect))
-            else:
-                effect.function(*effect.args)
+            _call(effect.function, effect.args, self._key(effect))
         except Exception:
             name = getattr(effect.function, "__qualname__", repr(effect.function))
             if self._journaled is None:
                 _log.exception("the effect %s of version %d has failed", name, effect.version)
                 return
             _log.warning("the effect %s of version %d is tried again", name, effect.version, exc_info=True)
-            self._try_again(effect, pause)
+            with self._lock:
+                is_open = (effect.version, effect.place) in self._open
+            if is_open:
+                self._try_again(effect, pause)
             return
         if self._journaled is not None:
             # In this order: a compaction in between leaves it out, and must not write it down as open again.
@@ -157,9 +255,13 @@ class Effects:
     def _work(self) -> None:
         while True:
             with self._lock:
-                while not self._is_closed and (not self._later or self._later[0][0] > time.monotonic()):
-                    self._changed.wait(self._later[0][0] - time.monotonic() if self._later else None)
+                while not self._is_closed and self._later and self._later[0][0] > time.monotonic():
+                    self._changed.wait(self._later[0][0] - time.monotonic())
                 if self._is_closed:
+                    return
+                if not self._later:
+                    # What was there was given up.
+                    self._thread = None
                     return
                 _, _, effect, pause = heapq.heappop(self._later)
             try:
@@ -172,6 +274,13 @@ class Effects:
                     # The store would live as long as the thread.
                     self._thread = None
                     return
+
+
+def _call(function: Callable[..., Any], args: Iterable[Any], key: str) -> None:
+    if _takes_key(function):
+        function(*args, key=key)
+    else:
+        function(*args)
 
 
 def _takes_key(function: Callable[..., Any]) -> bool:

@@ -156,13 +156,16 @@ def violated(transaction: _native.Transaction, path: tuple[Any, ...], access: st
     label: Any = transaction.label
     task = getattr(label, "task", None) or getattr(label, "label", None)
     name = f"the task {task}" if task else "the transaction"
-    zone = zone_of(type(transaction.base), transaction.base, path)
+    # That of a dict-shaped state has the zones of the policy.
+    shape = getattr(transaction.store, "_shape", None)
+    by = ", by the policy of the store" if shape is not None and shape.of_policy else ""
+    zone = zone_of(type(transaction.base) if shape is None else shape, transaction.base, path)
     if access != "read" and zone is Zone.CONST:
-        what = f"{name} changes {where}, which is Const, or in a place that is, and is never written"
+        what = f"{name} changes {where}, which is Const{by}, or in a place that is, and is never written"
     elif access == "write" and zone is Zone.APPEND_ONLY:
-        what = f"{name} changes {where}, which is append-only: append to it, and leave what is there"
+        what = f"{name} changes {where}, which is append-only{by}: append to it, and leave what is there"
     elif access == "write" and zone is Zone.COUNTER:
-        what = f"{name} assigns to {where}, which is a counter: count with += and -="
+        what = f"{name} assigns to {where}, which is a counter{by}: count with += and -="
     else:
         verb = {"read": "reads", "append": "appends to"}.get(access, "writes")
         declared = "reads" if access == "read" else "writes"

@@ -13,15 +13,15 @@ from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk._errors import JournalError, StateError
 from ropewalk._load import state as _native
-from ropewalk.journal import Journal, Sync
+from ropewalk.journal import Journal, Record, Sync, read
 from ropewalk.state._codec import PROTOCOL, dumps, loads
 from ropewalk.state._diff import between
-from ropewalk.state._effects import Effect
+from ropewalk.state._effects import Effect, packed, unpacked
 from ropewalk.state._past import with_transients
-from ropewalk.state._replay import applied, is_map
-from ropewalk.state._shape import shape_of
+from ropewalk.state._replay import applied
 
 if TYPE_CHECKING:
+    from ropewalk.state._shape import Shape
     from ropewalk.state._store import Store
 
 _log = logging.getLogger("ropewalk.state")
@@ -44,7 +44,10 @@ class Log:
     the next version.
     """
 
-    def __init__(self, path: str | os.PathLike[str], sync: Sync, seconds: float | None) -> None:
+    def __init__(self, path: str | os.PathLike[str], sync: Sync, seconds: float | None, kind: type) -> None:
+        #: The first record and what it says: a large state is not unpickled twice.
+        self._first = _first_of(path, kind)
+        # To open a journal for appending already changes the file.
         self.journal = Journal(path, sync=sync, seconds=seconds)
         #: What the effects' keys begin with: the same for as long as the file is.
         self.name: str = ""
@@ -64,7 +67,7 @@ class Log:
         """The compiled journal, for the compiled store."""
         return self.journal._handle()
 
-    def recover(self, given: Any) -> tuple[Any, int]:
+    def recover(self, given: Any, shape: Shape) -> tuple[Any, int]:
         """Returns the newest state in the journal and its version; the given one if the journal is new.
 
         Raises:
@@ -76,19 +79,10 @@ class Log:
         # Only what is open in the end is read: the functions of the others may be gone by now.
         effects: dict[tuple[int, int], bytes] = {}
         for record in self.journal.records():
-            found = loads(record.payload)
-            if (
-                not isinstance(cast("object", found), tuple)
-                or not found
-                or found[0] not in (_STATE, _COMMIT, _DELIVERED)
-            ):
-                raise StateError(f"{self.path} is a journal, but not one of a store")
+            known, self._first = self._first, None
+            found = known[1] if known is not None and known[0] == record else _read(self.path, record)
             if found[0] == _STATE:
-                _, form, self.name, version, state, open_effects = found
-                if form != _FORMAT:
-                    raise StateError(
-                        f"{self.path} was written by a newer version of ropewalk; open it with that"
-                    )
+                _, _, self.name, version, state, open_effects = found
                 effects = {(made, index): call for made, index, call in open_effects}
             elif found[0] == _DELIVERED:
                 effects.pop((found[1], found[2]), None)
@@ -103,7 +97,8 @@ class Log:
             state, version = given, 0
             self.journal.append(self._whole(version, state, []))
         else:
-            state = self._fitting(given, _native.freeze(state))
+            _check_kind(self.path, type(given), type(state))
+            state = with_transients(shape, given, _native.freeze(state))
         if skipped:
             _log.warning(
                 "%s has %d records of commits that were undone when the disk failed", self.path, skipped
@@ -118,21 +113,10 @@ class Log:
                 version,
             )
         for made, index in sorted(effects):
-            function, *args = loads(effects[made, index])
-            self.pending.append(Effect(made, index, function, tuple(args)))
+            self.pending.append(unpacked(made, index, effects[made, index]))
         self._opened = self.journal.last
         self._next_compaction = max(_LEAST, _GROWTH * self.journal.size)
         return state, version
-
-    def _fitting(self, given: Any, state: Any) -> Any:
-        if type(given) is not type(state):
-            raise StateError(
-                f"{self.path} has a state of class {type(state).__qualname__}, and the program gives one of "
-                f"{type(given).__qualname__}. Open it with its own class, or use another file"
-            )
-        if is_map(state):
-            return state
-        return with_transients(shape_of(type(state)), given, state)
 
     def encode(self, version: int, changes: Any, transaction: _native.Transaction) -> bytes:
         """Returns the record of a commit."""
@@ -191,7 +175,7 @@ class Log:
     def _compact(self, store: Store[Any]) -> None:
         version, state, record = store._durable()
         effects = [
-            (effect.version, effect.place, dumps((effect.function, *effect.args)))
+            (effect.version, effect.place, packed(effect))
             for effect in store._effects.pending()
             if effect.version <= version
         ]
@@ -230,3 +214,43 @@ class Log:
                     # It reports what was reported before, too.
                     if not is_written:
                         raise
+
+
+def _first_of(path: str | os.PathLike[str], kind: type) -> tuple[Record, Any] | None:
+    """Returns the first record of a journal and what it says, without changing the file.
+
+    Raises:
+        StateError: it is not the journal of a store with a state of this class.
+    """
+    try:
+        record = next(read(os.path.realpath(path)), None)
+    except JournalError:
+        # There is none, or it cannot be read: the opening says more.
+        return None
+    if record is None:
+        return None
+    found = _read(path, record)
+    if found[0] == _STATE:
+        _check_kind(path, kind, type(found[4]))
+    return record, found
+
+
+def _read(path: str | os.PathLike[str], record: Record) -> Any:
+    found = loads(record.payload)
+    if (
+        not isinstance(cast("object", found), tuple)
+        or not found
+        or found[0] not in (_STATE, _COMMIT, _DELIVERED)
+    ):
+        raise StateError(f"{os.fspath(path)} is a journal, but not one of a store")
+    if found[0] == _STATE and found[1] != _FORMAT:
+        raise StateError(f"{os.fspath(path)} was written by a newer version of ropewalk; open it with that")
+    return found
+
+
+def _check_kind(path: str | os.PathLike[str], given: type, found: type) -> None:
+    if given is not found:
+        raise StateError(
+            f"{os.fspath(path)} has a state of class {found.__qualname__}, and the program gives one of "
+            f"{given.__qualname__}. Open it with its own class, or use another file"
+        )

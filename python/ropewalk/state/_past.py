@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import weakref
+from collections.abc import Iterator
 from typing import Any
 
-from ropewalk._errors import HistoryGone
+from ropewalk._errors import HistoryGone, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._kinds import replaced
 from ropewalk.state._records import is_record
 from ropewalk.state._replay import is_map
-from ropewalk.state._shape import Kind, Shape
+from ropewalk.state._shape import Kind, Shape, name_of
 from ropewalk.state._zones import Zone
 
 PMap = _native.PMap
@@ -52,6 +53,54 @@ def _has_transients(shape: Shape, seen: set[int]) -> bool:
         return False
     seen.add(id(shape))
     return any(_has_transients(part, seen) for _, part in _parts(shape))
+
+
+def check_transients(shape: Shape) -> None:
+    """Refuses a state with transient places in the items of a vector.
+
+    An undo and a journal leave transient places as they are. Items of a vector are known by their places alone, which
+    change when others come and go, so that there is no saying which item has which.
+
+    Raises:
+        StateError: there is such a place.
+    """
+    for vector, text in _vectors_in(shape, name_of(shape.annotation), set()):
+        inner = vector.items
+        found = None if inner is None else _transient_in(inner, f"{text}[...]", set())
+        if found is not None:
+            raise StateError(
+                f"{found} is Transient, and a part of an item of a vector: items change their places, and the value "
+                f"would end in another one. Put the values into a Transient[PMap[...]] beside the vector, or use a "
+                f"PMap instead of the vector"
+            )
+
+
+def _below(shape: Shape, text: str) -> Iterator[tuple[Shape, str]]:
+    for name, field in zip(shape.names, shape.fields, strict=True):
+        yield field, f"{text}.{name}" if shape.kind is Kind.RECORD else f"{text}[{name!r}]"
+    if shape.items is not None:
+        yield shape.items, f"{text}[...]"
+
+
+def _vectors_in(shape: Shape, text: str, seen: set[int]) -> Iterator[tuple[Shape, str]]:
+    """Yields the vectors that are not transient as a whole."""
+    if id(shape) in seen or shape.zone is Zone.TRANSIENT:
+        return
+    seen.add(id(shape))
+    if shape.kind is Kind.VECTOR:
+        yield shape, text
+    for inner, place in _below(shape, text):
+        yield from _vectors_in(inner, place, seen)
+
+
+def _transient_in(shape: Shape, text: str, seen: set[int]) -> str | None:
+    if shape.zone is Zone.TRANSIENT:
+        return text
+    if id(shape) in seen:
+        return None
+    seen.add(id(shape))
+    found = (_transient_in(inner, place, seen) for inner, place in _below(shape, text))
+    return next((one for one in found if one is not None), None)
 
 
 def with_transients(shape: Shape, source: Any, target: Any) -> Any:

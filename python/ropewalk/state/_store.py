@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import itertools
 import os
@@ -17,10 +18,10 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 from ropewalk._checked import checked_count
 from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
-from ropewalk.state._effects import Effects
+from ropewalk.state._effects import Effect, Effects
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
-from ropewalk.state._past import gone, transient_parts, with_transients
+from ropewalk.state._past import check_transients, gone, transient_parts, with_transients
 from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
 from ropewalk.state._policy import policy_shape
 from ropewalk.state._records import is_record
@@ -119,7 +120,7 @@ class Store(_native.StoreBase, Generic[S]):
     Raises:
         NotFrozen: a part of the state may change in place.
         JournalError: the journal cannot be opened, and its subclasses as `Journal` raises them.
-        StateError: the journal is one of another state.
+        StateError: the journal is one of another state; or a part of a vector's items is transient.
         InvariantBroken: the first state breaks an invariant.
     """
 
@@ -174,6 +175,14 @@ class Store(_native.StoreBase, Generic[S]):
                 f"the state of a store must be a record or a mapping, such as a frozen dataclass or a PMap, and not of "
                 f"class {type(state).__qualname__}"
             )
+        # Before the journal is opened: what is refused here leaves the file as it is.
+        if is_map(frozen):
+            shape = policy_shape(policy or {})
+        elif policy is not None:
+            raise TypeError("policy is for a mapping as the state; a class has annotations")
+        else:
+            shape = shape_of(type(frozen))
+        check_transients(shape)
         log = None
         version = 0
         if journal is None:
@@ -183,9 +192,9 @@ class Store(_native.StoreBase, Generic[S]):
             # An interpreter that cannot load the journal still has stores in memory.
             from ropewalk.state._log import Log
 
-            log = Log(journal, sync, seconds)
+            log = Log(journal, sync, seconds, type(frozen))
             try:
-                frozen, version = log.recover(frozen)
+                frozen, version = log.recover(frozen, shape)
                 for one in every:
                     check_one(one, frozen)
             except BaseException:
@@ -207,12 +216,7 @@ class Store(_native.StoreBase, Generic[S]):
             raise
         self._log = log
         self._kind = type(frozen)
-        if is_map(frozen):
-            self._shape = policy_shape(policy or {})
-        elif policy is not None:
-            raise TypeError("policy is for a mapping as the state; a class has annotations")
-        else:
-            self._shape = shape_of(type(frozen))
+        self._shape = shape
         self._retries = retries
         self._swaps = log is None and not transient_parts(self._shape)
         self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)
@@ -331,11 +335,19 @@ class Store(_native.StoreBase, Generic[S]):
         """Runs a task as `run` does, and awaits the disk; the task itself runs in the event loop's thread.
 
         Commits of coroutines that await at the same time share one sync of the disk.
+
+        Cancel safety: the task has run and committed when this awaits first. A cancellation takes nothing back, and
+        effects are delivered in a thread of their own.
         """
         result, done = self._execute(task, args, kwargs)
         if done is not None:
             if self._log is not None:
-                await self._syncer.settled(done)
+                try:
+                    await self._syncer.settled(done)
+                except asyncio.CancelledError:
+                    # The commit goes to the disk all the same, and what follows from it too.
+                    self._effects.deliver_behind(done)
+                    raise
             if self._subscribers:
                 self._watchers.wake()
             if self._has_effects:
@@ -599,6 +611,18 @@ class Store(_native.StoreBase, Generic[S]):
         if self._log is not None:
             self._log.sync()
         self._effects.deliver()
+
+    def effects(self) -> list[Effect]:
+        """Returns the effects that were recorded in the journal and not delivered, in their order.
+
+        One whose function, or the class of an argument, the program does not have any more is among them: it is tried
+        again like each that fails, in this program and in the next one.
+        """
+        return self._effects.pending()
+
+    def drop_effects(self, *effects: Effect) -> None:
+        """Gives effects up that were not delivered: they are recorded as if they were."""
+        self._effects.drop(effects)
 
     def compact(self) -> None:
         """Replaces the records of the journal by the state as it is; a store does that by itself as the file grows."""

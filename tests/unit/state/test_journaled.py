@@ -7,6 +7,7 @@ import contextlib
 import gc
 import logging
 import os
+import pickle
 import shutil
 import sys
 import tempfile
@@ -14,7 +15,7 @@ import threading
 import time
 import types
 import weakref
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,7 +28,7 @@ from tests.unit.state.plainly import plain
 from ropewalk._errors import HistoryGone, JournalCorrupt, JournalLocked, NotAJournal, StateError
 from ropewalk.flows import Flows, flow
 from ropewalk.journal import Journal
-from ropewalk.state import AppendOnly, Counter, PMap, PVector, Store, Transient
+from ropewalk.state import AppendOnly, Const, Counter, PMap, PVector, Store, Transient
 
 EMPTY: PVector[Any] = PVector()
 
@@ -374,12 +375,88 @@ def test_classes_that_have_changed(path: Path, module: Any) -> None:
     needed = AFTER.replace('new: str = "new"', "needed: str")
     exec(HEAD + needed, module.__dict__)
     before = records(path)
-    with pytest.raises(StateError, match="needed"):
+    with pytest.raises(StateError, match=r"class Whole .* no field needed, .* Whole\.needed a default"):
         Store(module.Whole(PMap(), module.Part(0), module.Pair(0), "n"), journal=path)
     assert records(path) == before
     del module.Part
     with pytest.raises(StateError, match="Part"):
         Store(Other(PMap()), journal=path)
+
+
+def test_a_default_goes_when_the_state_was_written_anew(path: Path, module: Any) -> None:
+    without = "@dataclass(frozen=True, slots=True)\nclass Whole:\n    a: int\n"
+    with_default, needed = without + "    b: int = 7\n", without + "    b: int\n"
+    exec(HEAD + without, module.__dict__)
+    Store(module.Whole(1), journal=path).close()
+    exec(HEAD + with_default, module.__dict__)
+    with Store(module.Whole(0), journal=path) as store:
+        store.run(lambda w: setattr(w, "a", 2))
+    exec(HEAD + needed, module.__dict__)
+    content = path.read_bytes()
+    with pytest.raises(StateError, match=r"Whole\.b a default\. .* call compact\(\)"):
+        Store(module.Whole(0, 0), journal=path)
+    assert path.read_bytes() == content
+    exec(HEAD + with_default, module.__dict__)
+    with Store(module.Whole(0), journal=path) as store:
+        store.compact()
+    exec(HEAD + needed, module.__dict__)
+    with Store(module.Whole(0, 0), journal=path) as store:
+        assert store.snapshot() == module.Whole(2, 7)
+
+
+# --- refused files ----------------------------------------------------------------------------------------------------
+
+
+def left(path: Path, open_it: Callable[[], object], error: type[Exception], match: str) -> None:
+    """Opens a store on a file, which must be refused and left as it is."""
+    os.utime(path, ns=(10**18, 10**18))
+    content, stat = path.read_bytes(), path.stat()
+    with pytest.raises(error, match=match):
+        open_it()
+    assert path.read_bytes() == content
+    assert (path.stat().st_mtime_ns, path.stat().st_ino) == (stat.st_mtime_ns, stat.st_ino)
+
+
+@pytest.mark.parametrize("end", ["closed", "open", "torn"])
+def test_a_refused_journal_is_not_changed(tmp_path: Path, end: str) -> None:
+    foreign, other = tmp_path / "foreign", tmp_path / "other"
+
+    def write(file: Path, fill: Callable[[], Any]) -> None:
+        # The copy is that of a writer that has died.
+        source = file.with_suffix(".source")
+        filled = fill()
+        if end == "closed":
+            filled.close()
+            shutil.copy(source, file)
+        else:
+            shutil.copy(source, file)
+            filled.close()
+        if end == "torn":
+            with file.open("ab") as tail:
+                tail.write(b"x" * 100)
+
+    def journal() -> Journal:
+        made = Journal(foreign.with_suffix(".source"))
+        made.append(pickle.dumps(("a", 1)))
+        return made
+
+    def store() -> Store[Other]:
+        made = Store(Other(PMap()), journal=other.with_suffix(".source"))
+        made.run(lambda d: d.items.update(x=1))
+        return made
+
+    write(foreign, journal)
+    write(other, store)
+    left(foreign, lambda: opened(foreign), StateError, "not one of a store")
+    left(
+        other, lambda: opened(other), StateError, "a state of class Other, and the program gives one of State"
+    )
+    left(other, lambda: Store(Other(PMap()), journal=other, policy={"a": Const}), TypeError, "policy")
+    text = tmp_path / "text"
+    text.write_text("no journal")
+    left(text, lambda: opened(text), NotAJournal, "text")
+    with Store(Other(PMap()), journal=other) as found:
+        assert found.snapshot() == Other(PMap(x=1))
 
 
 # --- compaction -------------------------------------------------------------------------------------------------------

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import subprocess
 import sys
@@ -129,6 +130,103 @@ def test_an_effect_that_was_delivered_may_be_gone(path: Path, monkeypatch: pytes
     monkeypatch.delitem(globals(), "interrupt")
     with opened(path) as store:
         assert (store.version, numbers()) == (1, [1])
+
+
+@pytest.mark.parametrize("compacts", [False, True])
+def test_an_effect_whose_function_is_gone_waits_for_it(
+    path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture, compacts: bool
+) -> None:
+    monkeypatch.setattr("ropewalk.state._effects._PAUSE", 1000)
+    with opened(path) as store:
+        FAILS.append(1)
+        store.run(work, 1, effect)
+        store.run(work, 2, effect)
+    assert numbers() == [2]
+    kept = effect
+    with monkeypatch.context() as gone:
+        gone.delitem(globals(), "effect")
+        with opened(path) as store:
+            assert (store.version, store.snapshot()["n"]) == (2, 2)
+            assert f"the effect {__name__}.effect of version 1 cannot be delivered" in caplog.text
+            (pending,) = store.effects()
+            assert (pending.version, pending.place) == (1, 0)
+            assert f"{__name__}.effect" in repr(pending)
+            # Others are delivered meanwhile.
+            store.run(work, 3, interrupt)
+            assert numbers() == [2, 3]
+            if compacts:
+                store.compact()
+            assert store.effects() == [pending]
+    assert effect is kept
+    with opened(path) as store:
+        assert numbers() == [2, 3, 1]
+        assert store.effects() == []
+    opened(path).close()
+    assert numbers() == [2, 3, 1]
+
+
+def test_an_effect_whose_function_comes_back_is_delivered(path: Path) -> None:
+    with opened(path) as store:
+        store._effects._is_closed = True  # As if the process died here.
+        store.run(work, 1, effect)
+    gone = globals().pop("effect")
+    try:
+        with opened(path) as store:
+            assert len(store.effects()) == 1
+            globals()["effect"] = gone
+            until(lambda: numbers() == [1] and store.effects() == [])
+    finally:
+        globals()["effect"] = gone
+
+
+def test_effects_are_given_up(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ropewalk.state._effects._PAUSE", 1000)
+    with opened(path) as store:
+        FAILS.extend([1, 1])
+        store.run(work, 1)
+        store.run(work, 2)
+        first, second = store.effects()
+        assert (first.function, first.args, second.args) == (effect, (1,), (2,))
+        store.drop_effects(first)
+        assert store.effects() == [second]
+        store.drop_effects(first, second)
+        assert store.effects() == []
+        # The thread that would have tried them again has nothing more to do.
+        until(lambda: store._effects._thread is None)
+    opened(path).close()
+    assert numbers() == []
+
+
+def test_a_cancelled_coroutine_leaves_its_effects_to_a_thread(path: Path) -> None:
+    with opened(path) as store:
+
+        async def main() -> None:
+            waiting = asyncio.ensure_future(store.arun(work, 1))
+            await asyncio.sleep(0)
+            assert store.version == 1
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+
+        asyncio.run(main())
+        until(lambda: numbers() == [1] and store.effects() == [])
+        assert store.version == 1
+    opened(path).close()
+    assert numbers() == [1]
+
+
+def test_a_coroutine_that_is_cancelled_behind_its_loop(path: Path) -> None:
+    with opened(path) as store:
+
+        async def main() -> None:
+            waiting = asyncio.ensure_future(store.arun(work, 1))
+            await asyncio.sleep(0)
+            assert store.version == 1
+            assert not waiting.done()
+
+        # The end of the loop cancels what is left.
+        asyncio.run(main())
+        until(lambda: numbers() == [1] and store.effects() == [])
 
 
 def test_what_was_undone_with_the_commit_has_no_effect(path: Path) -> None:

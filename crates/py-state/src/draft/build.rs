@@ -11,13 +11,11 @@
 use std::ptr;
 
 use pyo3_ffi as ffi;
-use ropewalk_base::Code;
-use ropewalk_capi::errors;
 use ropewalk_capi::heap::{Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
-use super::{counter, freeze, map as maps, path, record, scope, vector as vectors};
+use super::{counter, freeze, map as maps, path, record, vector as vectors};
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
 use crate::types::State;
@@ -82,13 +80,26 @@ pub(crate) struct Out<'a> {
     depth: u32,
     /// New records, with the function that checks each.
     pub(crate) unchecked: Unchecked,
+    /// A record could not be made: its class refuses the values of its fields.
+    pub(crate) is_unfit: bool,
 }
+
+/// New records, with the function that checks each.
+pub(super) type Unchecked = Vec<(Object, Object)>;
 
 impl<'a> Out<'a> {
     pub(crate) fn new(types: &'a State, wants_changes: bool) -> Result<Self, Raised> {
         // SAFETY: the thread is attached.
         let changes = if wants_changes { Some(unsafe { Object::own(ffi::PyList_New(0)) }?) } else { None };
-        Ok(Self { types, steps: Vec::new(), changes, quiet: 0, depth: 0, unchecked: Vec::new() })
+        Ok(Self {
+            types,
+            steps: Vec::new(),
+            changes,
+            quiet: 0,
+            depth: 0,
+            unchecked: Vec::new(),
+            is_unfit: false,
+        })
     }
 
     /// The list of changes: tuples of a number, a path and a value.
@@ -230,6 +241,13 @@ unsafe fn check_replaced(out: &mut Out<'_>, child: &Field, step: Step, now: Poin
         if super::head(out.types, child.as_ptr()).is_fresh {
             return Ok(());
         }
+        let zero;
+        let now = if now.is_null() && counter::is_one(out.types, child.as_ptr()) {
+            zero = Object::own(ffi::PyLong_FromLong(0))?;
+            zero.as_ptr()
+        } else {
+            now
+        };
         if now.is_null() {
             return Err(conflict(step));
         }
@@ -293,7 +311,10 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
         }
         let changes: Vec<Pointer> =
             new.iter().map(|value| value.as_ref().map_or(ptr::null_mut(), Object::as_ptr)).collect();
-        let made = info.copy(now, &changes)?;
+        let Ok(made) = info.copy(now, &changes) else {
+            out.is_unfit = true;
+            return Err(Stop::Raised);
+        };
         if let Some(check) = info.check() {
             out.unchecked.push((made.clone(), check));
         }
@@ -323,27 +344,31 @@ unsafe fn of_map(out: &mut Out<'_>, draft: &maps::Draft, now: Pointer) -> Result
                 let changed = !ptr::eq(there, entry.base);
                 let is_read = cell.has(READ) && changed;
                 let is_seen = cell.has(SEEN) && there.is_null() != entry.base.is_null();
-                let is_gone =
-                    cell.has(CHILD) && !cell.has(WRITTEN) && there.is_null() && !entry.base.is_null();
+                let is_gone = cell.has(CHILD)
+                    && !cell.has(WRITTEN | DELETED)
+                    && there.is_null()
+                    && !entry.base.is_null()
+                    && !counter::is_one(out.types, cell.get());
                 if is_read || is_seen || is_gone {
                     return Err(conflict(step));
                 }
             }
-            if cell.has(DELETED) {
-                if there.is_null() {
-                    continue;
+            let is_deleted = cell.has(DELETED) && !there.is_null();
+            if is_deleted {
+                if !matches!(below, Below::Rule(rule, _) if rule.zone == Zone::Transient) {
+                    out.note(Change::Delete, Some(step), ffi::Py_None())?;
                 }
-                out.note(Change::Delete, Some(step), ffi::Py_None())?;
                 if edit.is_none() {
                     edit = Some(map::Edit::new(now));
                 }
                 if let Some(edit) = &mut edit {
                     edit.delete(key)?;
                 }
-            } else if cell.has(WRITTEN | CHILD) {
+            }
+            if cell.has(WRITTEN | CHILD) {
                 let zero;
-                let there = if there.is_null() && !cell.has(WRITTEN) {
-                    // A counter that was not there.
+                let there = if (there.is_null() || is_deleted) && !cell.has(WRITTEN) {
+                    // A counter that was not there, or is no longer.
                     zero = Object::own(ffi::PyLong_FromLong(0))?;
                     zero.as_ptr()
                 } else {
@@ -543,112 +568,5 @@ unsafe fn of_counter(
         let Some(added) = draft.added.share() else { return Ok(None) };
         out.note(Change::Add, None, added.as_ptr())?;
         Ok(Some(draft.now(now)?))
-    }
-}
-
-/// The value that a draft's place has now, as the transaction sees it. All of it counts as read.
-///
-/// # Safety
-///
-/// A live draft.
-pub(crate) unsafe fn current(types: &State, own: Pointer) -> Result<Object, Raised> {
-    // SAFETY: the caller's.
-    unsafe {
-        read_whole(types, own)?;
-        value(types, own).map(|(value, _)| value)
-    }
-}
-
-/// Marks all of a draft as read, if the contract lets it.
-///
-/// # Safety
-///
-/// As [`current`].
-unsafe fn read_whole(types: &State, own: Pointer) -> Result<(), Raised> {
-    // SAFETY: the caller's; the type tells the content.
-    unsafe {
-        let head = super::head(types, own);
-        head.open()?;
-        if !head.rule().reads {
-            return Err(scope::violated(types, head, own, ptr::null_mut(), "read"));
-        }
-        let kind = ffi::Py_TYPE(own).cast();
-        if kind == types.record_draft {
-            content::<record::Draft>(own).is_whole.set(true);
-        } else if kind == types.map_draft {
-            content::<maps::Draft>(own).is_whole.set(true);
-        } else if kind == types.vector_draft {
-            content::<vectors::Draft>(own).is_whole.set(true);
-        } else {
-            content::<counter::Draft>(own).is_read.set(true);
-        }
-        Ok(())
-    }
-}
-
-/// The same, for a value that is stored elsewhere: its new records are checked now, because the commit checks only
-/// those that the drafts have by then.
-///
-/// # Errors
-///
-/// What a check raises.
-///
-/// # Safety
-///
-/// As [`current`].
-pub(super) unsafe fn checked(types: &State, own: Pointer) -> Result<Object, Raised> {
-    // SAFETY: the caller's; the value and the records are held while the checks run.
-    unsafe {
-        read_whole(types, own)?;
-        let (value, unchecked) = value(types, own)?;
-        for (made, check) in unchecked {
-            drop(check.call(&[made.as_ptr()])?);
-        }
-        Ok(value)
-    }
-}
-
-/// New records, with the function that checks each.
-type Unchecked = Vec<(Object, Object)>;
-
-/// The value that a draft's place has now, without any record of it.
-///
-/// # Safety
-///
-/// A live draft of an open transaction.
-unsafe fn value(types: &State, own: Pointer) -> Result<(Object, Unchecked), Raised> {
-    // SAFETY: the caller's.
-    unsafe {
-        let head = super::head(types, own);
-        let base = head.base.share().ok_or(Raised)?;
-        let mut out = Out::new(types, false)?;
-        match build(&mut out, own, base.as_ptr()) {
-            Ok(built) => Ok((built.unwrap_or(base), out.unchecked)),
-            Err(Stop::Raised) => Err(Raised),
-            Err(Stop::Conflict(_)) => {
-                Err(errors::raise_text(Code::StateError, "a draft does not fit to its own base"))
-            }
-        }
-    }
-}
-
-/// `repr` of a draft: the value as it is now. Looking at it in a debugger reads nothing.
-///
-/// # Safety
-///
-/// A live draft.
-pub(super) unsafe fn shown(own: Pointer) -> Pointer {
-    // SAFETY: the caller's; the formats' arguments are live objects.
-    unsafe {
-        let Ok(types) = scope::types(own) else { return ptr::null_mut() };
-        let head = super::head(types, own);
-        if head.open().is_err() {
-            ffi::PyErr_Clear();
-            return ffi::PyUnicode_FromString(c"<draft of a transaction that has ended>".as_ptr());
-        }
-        match value(types, own) {
-            Ok((value, _)) => ffi::PyUnicode_FromFormat(c"<draft of %R>".as_ptr(), value.as_ptr()),
-            Err(Raised) => ptr::null_mut(),
-        }
     }
 }

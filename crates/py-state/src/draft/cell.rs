@@ -3,9 +3,9 @@
 use std::cell::Cell as Plain;
 
 use ropewalk_capi::heap::Field;
+use ropewalk_capi::nest;
 use ropewalk_capi::object::Object;
 
-use crate::nest;
 use crate::node::Pointer;
 
 /// The value that the place had was read.

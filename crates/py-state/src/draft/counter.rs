@@ -44,6 +44,16 @@ pub(super) unsafe fn make(types: &State, head: Head) -> Result<Object, Raised> {
     }
 }
 
+/// Whether a draft is one of a counter.
+///
+/// # Safety
+///
+/// `draft` is live.
+pub(super) unsafe fn is_one(types: &State, draft: Pointer) -> bool {
+    // SAFETY: the caller's.
+    ptr::eq(unsafe { ffi::Py_TYPE(draft) }, types.counter_draft.cast())
+}
+
 /// Whether something was added.
 ///
 /// # Safety
@@ -192,7 +202,7 @@ pub(crate) unsafe extern "C" fn compare(own: Pointer, other: Pointer, operator: 
 #[entry]
 pub(crate) unsafe extern "C" fn repr(own: Pointer) -> Pointer {
     // SAFETY: a draft of ours.
-    unsafe { super::build::shown(own) }
+    unsafe { super::shown::shown(own) }
 }
 
 #[entry]

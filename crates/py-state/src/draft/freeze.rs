@@ -13,7 +13,7 @@ use ropewalk_capi::errors;
 use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};
 
-use super::build;
+use super::shown;
 use crate::kinds::{self, Kind};
 use crate::node::Pointer;
 use crate::record::Record;
@@ -47,7 +47,11 @@ pub(crate) unsafe fn freeze(types: &State, value: Pointer) -> Result<Object, Rai
     }
 }
 
-/// Checks that a key of a map never changes.
+/// Checks that a key of a map never changes, and that it can be found again.
+///
+/// # Errors
+///
+/// `NotFrozen`; `StateError`, if NaN is in it.
 ///
 /// # Safety
 ///
@@ -56,13 +60,48 @@ pub(crate) unsafe fn freeze(types: &State, value: Pointer) -> Result<Object, Rai
 pub(crate) unsafe fn check_key(types: &State, key: Pointer) -> Result<(), Raised> {
     // SAFETY: the caller's.
     unsafe {
-        if kinds::is_atom(ffi::Py_TYPE(key)) {
+        let class = ffi::Py_TYPE(key);
+        if class == &raw mut ffi::PyUnicode_Type || class == &raw mut ffi::PyLong_Type {
             return Ok(());
         }
-        if frozen(types, key, 0)?.as_ptr() == key {
-            return Ok(());
+        if !kinds::is_atom(class) && frozen(types, key, 0)?.as_ptr() != key {
+            let said = "a key of a map must be a value that never changes";
+            return Err(errors::raise_text(Code::NotFrozen, said));
         }
-        Err(errors::raise_text(Code::NotFrozen, "a key of a map must be a value that never changes"))
+        if has_nan(key)? {
+            let said = "NaN cannot be a key of a map, or a part of one: it equals nothing, so that the key would not \
+                        be found when the state is read from its journal; use None, for instance";
+            return Err(errors::raise_text(Code::StateError, said));
+        }
+        Ok(())
+    }
+}
+
+/// Whether a value is NaN, or a tuple or a set with one. Such a tuple equals itself and no copy of it.
+///
+/// # Safety
+///
+/// `value` is live, and was frozen: it is not nested deep.
+unsafe fn has_nan(value: Pointer) -> Result<bool, Raised> {
+    // SAFETY: the caller's; the types are checked before objects are read as such. A tuple keeps its items.
+    unsafe {
+        if ffi::PyFloat_Check(value) != 0 {
+            return Ok(ffi::PyFloat_AsDouble(value).is_nan());
+        }
+        if ffi::PyComplex_Check(value) != 0 {
+            let (real, imaginary) = (ffi::PyComplex_RealAsDouble(value), ffi::PyComplex_ImagAsDouble(value));
+            return Ok(real.is_nan() || imaginary.is_nan());
+        }
+        if ffi::PyTuple_Check(value) == 0 && ffi::PyFrozenSet_Check(value) == 0 {
+            return Ok(false);
+        }
+        let parts = Object::own(ffi::PySequence_Tuple(value))?;
+        for index in 0..ffi::PyTuple_Size(parts.as_ptr()) {
+            if has_nan(ffi::PyTuple_GetItem(parts.as_ptr(), index))? {
+                return Ok(true);
+            }
+        }
+        Ok(false)
     }
 }
 
@@ -81,7 +120,7 @@ unsafe fn frozen(types: &State, value: Pointer, depth: u32) -> Result<Object, Ra
         }
         let below = depth + 1;
         if types.is_draft(value) {
-            return build::checked(types, value);
+            return shown::checked(types, value);
         }
         if class == &raw mut ffi::PyTuple_Type {
             return tuple(types, value, below);

@@ -14,10 +14,10 @@ use ropewalk_capi::object::{Object, Raised};
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
 use super::scope::{self, Head};
 use super::{check_write, enter, freeze, savepoint};
-use crate::map;
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
 use crate::types::State;
+use crate::{map, vector};
 
 /// So many entries are searched one by one; more have a table.
 const FEW: usize = 8;
@@ -30,6 +30,24 @@ pub(super) struct Entry {
     /// What the base map has under the key, or null. The base keeps it alive.
     pub(super) base: Pointer,
     pub(super) cell: Cell,
+}
+
+impl Entry {
+    /// Whether the key has a value now.
+    ///
+    /// # Safety
+    ///
+    /// The cell's child is live.
+    unsafe fn is_there(&self) -> bool {
+        if self.cell.has(WRITTEN) {
+            return true;
+        }
+        if self.base.is_null() || self.cell.has(DELETED) {
+            // SAFETY: the caller's; a child without a value below it is a counter's draft.
+            return self.cell.has(CHILD) && unsafe { super::counter::is_counted(self.cell.get()) };
+        }
+        true
+    }
 }
 
 /// The entries of a map that were touched, in that order.
@@ -221,27 +239,39 @@ unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
             return Object::share(held).map(Some);
         }
         let below = draft.head.rule().key(draft.head.rule.get(), key)?;
-        if state & DELETED != 0 {
-            return Ok(None);
-        }
-        let is_fresh = state & WRITTEN != 0 || draft.head.is_fresh;
-        let value = if state & WRITTEN != 0 { held } else { base };
+        let is_fresh = state & (WRITTEN | DELETED) != 0 || draft.head.is_fresh;
+        let value = if state & WRITTEN != 0 {
+            held
+        } else if state & DELETED != 0 {
+            ptr::null_mut()
+        } else {
+            base
+        };
         if value.is_null() {
             if let Below::Rule(rule, _) = below
                 && rule.zone == Zone::Counter
             {
-                // A counter that nobody has counted yet is 0.
+                // A counter that no transaction has counted yet, or that this one has deleted, is 0.
+                // It is a key from here on, if it is counted.
+                freeze::check_key(types, key)?;
                 let zero = Object::own(ffi::PyLong_FromLong(0))?;
                 let child = enter(types, &draft.head, own, key, &below, zero.as_ptr(), is_fresh)?;
-                if let (Some(child), Some(entry)) = (&child, draft.entries().list.get_mut(index)) {
+                let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(None) };
+                if entry.cell.has(CHILD) {
+                    // The check has come back here.
+                    return Object::share(entry.cell.get()).map(Some);
+                }
+                if let Some(child) = &child {
                     entry.cell.set_child(child.clone());
                 }
                 return Ok(child);
             }
-            if !matches!(below, Below::Rule(..)) && !draft.head.rule().reads {
+            if state & DELETED == 0 && !matches!(below, Below::Rule(..)) && !draft.head.rule().reads {
                 return Err(scope::violated(types, &draft.head, own, key, "read"));
             }
-            if let Some(entry) = draft.entries().list.get(index) {
+            if state & DELETED == 0
+                && let Some(entry) = draft.entries().list.get(index)
+            {
                 entry.cell.mark(SEEN);
             }
             return Ok(None);
@@ -322,8 +352,11 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
         let types = scope::types(own)?;
         let below = draft.head.rule().key(draft.head.rule.get(), key)?;
         let hash = map::hash_of(key)?;
+        let is_zone = |zone| matches!(below, Below::Rule(rule, _) if rule.writes && rule.zone == zone);
         let new = if value.is_null() {
-            check_write(types, &draft.head, own, key, &below)?;
+            if !is_zone(Zone::Counter) {
+                check_write(types, &draft.head, own, key, &below)?;
+            }
             None
         } else {
             if let Some(index) = draft.find(key, hash)?
@@ -334,25 +367,38 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
                 // `draft[key] += ...` assigns the draft that it has changed.
                 return Ok(());
             }
-            check_write(types, &draft.head, own, key, &below)?;
+            let is_new = is_zone(Zone::AppendOnly) && {
+                // To add a vector under a new key changes nothing that is there.
+                let index = draft.touch(key, hash)?;
+                draft.entries().list.get(index).is_some_and(|entry| !entry.is_there())
+            };
+            if !is_new {
+                check_write(types, &draft.head, own, key, &below)?;
+            }
             freeze::check_key(types, key)?;
-            Some(freeze::freeze(types, value)?)
+            let value = freeze::freeze(types, value)?;
+            if is_new && !vector::is_vector(value.as_ptr()) {
+                ffi::PyErr_Format(
+                    ffi::PyExc_TypeError,
+                    c"an append-only place has a vector, and not a value of class %.200s".as_ptr(),
+                    (*ffi::Py_TYPE(value.as_ptr())).tp_name,
+                );
+                return Err(Raised);
+            }
+            Some(value)
         };
         savepoint::save(types, own, &draft.head)?;
         let index = draft.touch(key, hash)?;
         let gone = {
             let entries = draft.entries();
             let Some(entry) = entries.list.get_mut(index) else { return Ok(()) };
-            let was_there = entry.cell.has(WRITTEN | CHILD) && !entry.cell.has(DELETED)
-                || !entry.cell.has(WRITTEN | DELETED) && !entry.base.is_null();
-            if new.is_none() && !was_there {
+            if new.is_none() || is_zone(Zone::AppendOnly) {
+                // Whether the key was there was read.
                 entry.cell.mark(SEEN);
+            }
+            if new.is_none() && !entry.is_there() {
                 None
             } else {
-                if new.is_none() {
-                    // That the key was there was read.
-                    entry.cell.mark(SEEN);
-                }
                 let was_child = entry.cell.has(CHILD) && !entry.cell.has(WRITTEN);
                 Some((entry.cell.write(new), was_child))
             }
@@ -397,21 +443,11 @@ unsafe fn has(own: Pointer, key: Pointer) -> Result<bool, Raised> {
         }
         let index = draft.touch(key, map::hash_of(key)?)?;
         let Some(entry) = draft.entries().list.get(index) else { return Ok(false) };
-        if entry.cell.has(DELETED) {
-            return Ok(false);
+        if !entry.cell.has(WRITTEN | DELETED) {
+            entry.cell.mark(SEEN);
         }
-        if entry.cell.has(WRITTEN) {
-            return Ok(true);
-        }
-        entry.cell.mark(SEEN);
-        Ok(!entry.base.is_null() || counts(&entry.cell))
+        Ok(entry.is_there())
     }
-}
-
-/// Whether a cell without a base has a counter that was counted.
-unsafe fn counts(cell: &Cell) -> bool {
-    // SAFETY: a child without a base is a counter's draft.
-    cell.has(CHILD) && unsafe { super::counter::is_counted(cell.get()) }
 }
 
 /// `len(draft)`.
@@ -432,10 +468,7 @@ unsafe fn count(own: Pointer) -> Result<isize, Raised> {
         draft.read_whole(scope::types(own)?, own)?;
         let mut count = map::len(draft.head.base.get()).cast_signed();
         for entry in &draft.entries().list {
-            let was_there = !entry.base.is_null();
-            let is_there =
-                !entry.cell.has(DELETED) && (was_there || entry.cell.has(WRITTEN) || counts(&entry.cell));
-            count += isize::from(is_there) - isize::from(was_there);
+            count += isize::from(entry.is_there()) - isize::from(!entry.base.is_null());
         }
         Ok(count)
     }
@@ -473,7 +506,7 @@ pub(super) unsafe fn keys_of(own: Pointer) -> Result<Object, Raised> {
         while let Some((key, _)) = cursor.next() {
             if !untouched
                 && let Some(index) = draft.find(key, map::hash_of(key)?)?
-                && draft.entries().list.get(index).is_some_and(|entry| entry.cell.has(DELETED))
+                && draft.entries().list.get(index).is_some_and(|entry| !entry.is_there())
             {
                 continue;
             }
@@ -483,7 +516,7 @@ pub(super) unsafe fn keys_of(own: Pointer) -> Result<Object, Raised> {
         }
         let mut index = 0;
         while let Some(entry) = draft.entries().list.get(index) {
-            if entry.base.is_null() && (entry.cell.has(WRITTEN) || counts(&entry.cell)) {
+            if entry.base.is_null() && entry.is_there() {
                 let key = entry.key.share().ok_or(Raised)?;
                 if ffi::PyList_Append(keys.as_ptr(), key.as_ptr()) < 0 {
                     return Err(Raised);
@@ -499,7 +532,7 @@ pub(super) unsafe fn keys_of(own: Pointer) -> Result<Object, Raised> {
 #[entry]
 pub(crate) unsafe extern "C" fn repr(own: Pointer) -> Pointer {
     // SAFETY: a draft of ours.
-    unsafe { super::build::shown(own) }
+    unsafe { super::shown::shown(own) }
 }
 
 #[entry]

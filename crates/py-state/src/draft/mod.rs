@@ -11,6 +11,7 @@
 //! | `cell` | what was done at one place |
 //! | `record`, `map`, `vector`, `counter` | the drafts |
 //! | `build` | validation, and the new state |
+//! | `shown` | what a draft's place has now, for the program |
 //! | `path` | where a draft stands, for messages |
 //! | `savepoint` | what a transaction goes back to without ending |
 //! | `footprint` | what was read and written |
@@ -26,6 +27,7 @@ mod path;
 pub(crate) mod record;
 pub(crate) mod savepoint;
 pub(crate) mod scope;
+pub(crate) mod shown;
 pub(crate) mod vector;
 
 use ropewalk_capi::heap::{Field, content};

@@ -581,7 +581,7 @@ pub(crate) unsafe extern "C" fn length(own: Pointer) -> isize {
 #[entry]
 pub(crate) unsafe extern "C" fn repr(own: Pointer) -> Pointer {
     // SAFETY: a draft of ours.
-    unsafe { super::build::shown(own) }
+    unsafe { super::shown::shown(own) }
 }
 
 #[entry]

@@ -6,9 +6,9 @@ use std::sync::atomic::{AtomicIsize, Ordering};
 use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
 use ropewalk_capi::heap::{self, Layout};
+use ropewalk_capi::nest;
 use ropewalk_capi::object::{Object, Raised};
 
-use crate::nest;
 use crate::node::{Node, Pointer};
 
 /// A map. All of it is written when it is made, but for the hash.

@@ -6,10 +6,10 @@ use std::sync::atomic::AtomicIsize;
 use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
 use ropewalk_capi::heap::{self, Layout};
+use ropewalk_capi::nest;
 use ropewalk_capi::object::{Object, Raised};
 
 use super::parts::{Parts, View};
-use crate::nest;
 use crate::node::{Node, Pointer};
 
 /// A vector. All of it is written when it is made, but for the hash.

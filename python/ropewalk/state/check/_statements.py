@@ -136,7 +136,11 @@ class Reader(Calls):
             elif value.shape.kind is Kind.VECTOR and (deletes or isinstance(target.slice, ast.Slice)):
                 self._touch(value, "write", node)
             elif value.shape.kind is not Kind.LEAF:
-                self._touch(self._below(value, step_of(value.shape, target.slice)), "write", node)
+                below = self._below(value, step_of(value.shape, target.slice))
+                # A new key of a map gets a vector, and a counter's key may go: the rest is found out when it runs.
+                kept = Zone.COUNTER if deletes else Zone.APPEND_ONLY
+                adds = value.shape.kind is Kind.MAP and below.shape.zone is kept
+                self._touch(below, "write", node, adds=adds)
 
     def _do_functiondef(self, node: ast.FunctionDef) -> None:
         inner = self._frame.definition.inner(node)

@@ -1,16 +1,16 @@
-//! Drops deep nests: a map in a map in a map.
+//! Drops deep nests: a map in a map in a map, or `Ok(Ok(Ok(...)))`.
 //!
-//! Dropping a map drops its nodes and their values in nested calls, and a hundred thousand maps within each other would
+//! Dropping a container drops what it holds in a nested call, and a hundred thousand containers within each other would
 //! overflow the stack. CPython guards its own containers by its trashcan, whose form changes with every version; so
-//! this module has its own. Beyond a depth, roots to be dropped are put on a list, which the outermost drop works off.
-//! Every map and every vector that may hold another object of the collector's drops its root here.
+//! this module has its own. Beyond a depth, objects to be dropped are put on a list, which the outermost drop works
+//! off. Where a container of CPython's lies between two of ours, its trashcan bounds the depth too.
 
 use std::cell::{Cell, RefCell};
 use std::ptr;
 
 use pyo3_ffi as ffi;
 
-/// The most nested drops. Each takes the frames of a trie's height, which are a kilobyte or two.
+/// The most nested drops. That of a map takes the frames of a trie's height, which are a kilobyte or two.
 const DEEPEST: usize = 32;
 
 /// The outermost drop of this thread, and its list of objects.
@@ -26,14 +26,14 @@ thread_local! {
     static OUTERMOST: Cell<*const Nest> = const { Cell::new(ptr::null()) };
 }
 
-/// Releases a reference to the root of a map or a vector.
+/// Releases a reference to an object whose drop may come back here, as one does that may hold another such object.
 ///
 /// # Safety
 ///
-/// `root` is a reference that no other code releases, and the thread is attached.
+/// `held` is a reference that no other code releases, and the thread is attached.
 // Not inlined, because its registers and its unwinding would cost the other drops.
 #[inline(never)]
-pub(crate) unsafe fn drop(root: *mut ffi::PyObject) {
+pub unsafe fn drop(held: *mut ffi::PyObject) {
     // SAFETY: the thread is attached.
     let interpreter = unsafe { ffi::PyInterpreterState_Get() };
     let before = OUTERMOST.get();
@@ -42,19 +42,19 @@ pub(crate) unsafe fn drop(root: *mut ffi::PyObject) {
         && nest.interpreter == interpreter
     {
         if nest.depth.get() == DEEPEST {
-            nest.waiting.borrow_mut().push(root);
+            nest.waiting.borrow_mut().push(held);
             return;
         }
         nest.depth.set(nest.depth.get() + 1);
         // SAFETY: the caller passes a reference that no other code releases.
-        unsafe { ffi::Py_DECREF(root) };
+        unsafe { ffi::Py_DECREF(held) };
         nest.depth.set(nest.depth.get() - 1);
         return;
     }
     let nest = Nest { interpreter, depth: Cell::new(0), waiting: RefCell::default() };
     OUTERMOST.set(&raw const nest);
     // SAFETY: the caller passes a reference that no other code releases.
-    unsafe { ffi::Py_DECREF(root) };
+    unsafe { ffi::Py_DECREF(held) };
     loop {
         // Not held over the drop, which may put more on the list.
         let next = nest.waiting.borrow_mut().pop();
