@@ -44,14 +44,14 @@ pub(super) unsafe fn make(kind: *mut ffi::PyTypeObject, parts: Parts) -> Result<
         }
         (*vector).view = view;
         (*vector).hash = AtomicIsize::new(-1);
-        if is_deep(view) {
+        if (*view.root).is_known() || (*view.tail).is_known() {
             ffi::PyObject_GC_Track(vector.cast());
         }
         Object::own(vector.cast())
     }
 }
 
-/// Whether the collector may know something in a vector.
+/// Whether a vector may be nested deep.
 ///
 /// # Safety
 ///
