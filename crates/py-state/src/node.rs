@@ -67,8 +67,8 @@ pub(crate) unsafe fn is_collected(object: Pointer) -> bool {
     unsafe { ffi::PyType_IS_GC(ffi::Py_TYPE(object)) != 0 }
 }
 
-/// Whether the collector does not know an object that never changes. It will not know it later either: but for a `dict`,
-/// which does change, objects are shown to the collector when they are made.
+/// Whether the collector does not know an object that never changes. It will not know it later either: but for a
+/// `dict`, which does change, objects are shown to the collector when they are made.
 ///
 /// # Safety
 ///

@@ -60,8 +60,8 @@ impl Probe {
 #[derive(Clone, Default)]
 pub(crate) struct Entries {
     pub(super) list: Vec<Entry>,
-    /// Once there are more than a few: by their hashes, the places in the list, counted from 1. Zero is a free place, of
-    /// which there are at least as many as others.
+    /// Once there are more than a few: by their hashes, the places in the list, counted from 1. Zero is a free place,
+    /// of which there are at least as many as others.
     table: Vec<u32>,
 }
 
