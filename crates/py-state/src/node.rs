@@ -309,7 +309,9 @@ impl Node {
             let mut hides = true;
             for &held in Self::held(node) {
                 hides &= if ffi::Py_TYPE(held) == ffi::Py_TYPE(node.cast()) {
-                    Self::hide(held.cast(), owner)
+                    // Most are not known, or not of the edit, and need no call.
+                    let child = held.cast::<Self>();
+                    !(*child).is_known() || (*child).owner == owner && Self::hide(child, owner)
                 } else {
                     hides && is_hidden(held)
                 };
