@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import logging
@@ -476,6 +477,28 @@ def test_models() -> None:
             return self
 
     of_records(Model)
+
+
+def test_models_with_cached_properties() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Model(pydantic.BaseModel):  # type: ignore[name-defined, misc]
+        model_config = pydantic.ConfigDict(frozen=True, extra="forbid")
+        low: int
+        high: int
+
+        @functools.cached_property
+        def width(self) -> int:
+            return self.high - self.low
+
+    store = Store({"r": Model(low=1, high=2)})
+    assert store.snapshot()["r"].width == 1
+
+    def widen(d: Any) -> None:
+        d["r"].high = 9
+
+    store.run(widen)
+    assert store.snapshot()["r"].width == 8
 
 
 def of_records(kind: Any) -> None:

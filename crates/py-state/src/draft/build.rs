@@ -78,6 +78,8 @@ pub(crate) struct Out<'a> {
     quiet: u32,
     /// How many drafts are being built within each other.
     depth: u32,
+    /// The new values of the fields of the records that are being built: those of the innermost one are the last.
+    fields: Vec<Option<Object>>,
     /// New records, with the function that checks each.
     pub(crate) unchecked: Unchecked,
     /// A record could not be made: its class refuses the values of its fields.
@@ -97,6 +99,7 @@ impl<'a> Out<'a> {
             changes,
             quiet: 0,
             depth: 0,
+            fields: Vec::new(),
             unchecked: Vec::new(),
             is_unfit: false,
         })
@@ -273,7 +276,9 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
         if moved && (draft.is_whole.get() || !info.is_of(ffi::Py_TYPE(now))) {
             return Err(Stop::Conflict(Vec::new()));
         }
-        let mut new: Vec<Option<Object>> = Vec::new();
+        let first = out.fields.len();
+        out.fields.resize_with(first + info.count(), || None);
+        let mut is_new = false;
         for index in 0..info.count() {
             let cell = &draft.cells()[index];
             if cell.state() == 0 {
@@ -295,8 +300,8 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
                 let below = head.rule().field(head.rule.get(), draft.info_pointer(), index);
                 let there = there.as_ref().map_or(ptr::null_mut(), Object::as_ptr);
                 if let Some(value) = of_cell(out, cell, step, &below, there)? {
-                    new.resize_with(info.count(), || None);
-                    new[index] = Some(value);
+                    out.fields[first + index] = Some(value);
+                    is_new = true;
                 }
             }
         }
@@ -306,12 +311,13 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
                 check_replaced(out, child, Step::Key(info.name(*index)), there.as_ptr())?;
             }
         }
-        if new.is_empty() {
+        if !is_new {
+            out.fields.truncate(first);
             return Ok(None);
         }
-        let changes: Vec<Pointer> =
-            new.iter().map(|value| value.as_ref().map_or(ptr::null_mut(), Object::as_ptr)).collect();
-        let Ok(made) = info.copy(now, &changes) else {
+        let made = info.copy(now, &out.fields[first..]);
+        out.fields.truncate(first);
+        let Ok(made) = made else {
             out.is_unfit = true;
             return Err(Stop::Raised);
         };
@@ -391,9 +397,7 @@ unsafe fn of_map(out: &mut Out<'_>, draft: &maps::Draft, now: Pointer) -> Result
             }
         }
         let Some(mut edit) = edit else { return Ok(None) };
-        let made = edit.finish()?;
-        map::set_frozen(made.as_ptr());
-        Ok(Some(made))
+        Ok(Some(edit.finish_frozen()?))
     }
 }
 
@@ -456,7 +460,7 @@ unsafe fn of_vector(out: &mut Out<'_>, draft: &vectors::Draft, now: Pointer) -> 
             }
         }
         if parts.dropped == 0 && parts.appended.is_empty() {
-            return edit.map(|edit| finish(edit)).transpose();
+            return Ok(edit.map(|mut edit| edit.finish_frozen()).transpose()?);
         }
         let mut edit = match edit {
             Some(edit) => edit,
@@ -479,19 +483,7 @@ unsafe fn of_vector(out: &mut Out<'_>, draft: &vectors::Draft, now: Pointer) -> 
             let values = path::tuple(&values)?;
             out.note(Change::Append, None, values.as_ptr())?;
         }
-        finish(edit).map(Some)
-    }
-}
-
-/// # Safety
-///
-/// Every value in it was frozen.
-unsafe fn finish(mut edit: vector::Edit) -> Result<Object, Stop> {
-    // SAFETY: the caller's.
-    unsafe {
-        let made = edit.finish()?;
-        vector::set_frozen(made.as_ptr());
-        Ok(made)
+        Ok(Some(edit.finish_frozen()?))
     }
 }
 
@@ -541,7 +533,7 @@ unsafe fn of_list(out: &mut Out<'_>, list: &[vectors::Item], below: &Below<'_>) 
             }
         }
         out.quiet -= 1;
-        let made = finish(edit)?;
+        let made = edit.finish_frozen()?;
         out.note(Change::Set, None, made.as_ptr())?;
         Ok(made)
     }

@@ -17,6 +17,30 @@ use crate::node::Pointer;
 use crate::record::Record;
 use crate::types::State;
 
+/// So many cells lie in the draft itself: to take memory for them apart is a good part of making a draft.
+const FEW: usize = 4;
+
+/// The cells of the fields.
+#[derive(Default)]
+struct Fields {
+    count: usize,
+    few: [Cell; FEW],
+    /// All of them, if they are more.
+    many: Vec<Cell>,
+}
+
+impl Fields {
+    fn new(count: usize) -> Self {
+        let many = if count > FEW { vec![Cell::default(); count] } else { Vec::new() };
+        Self { count, few: Default::default(), many }
+    }
+
+    #[inline]
+    fn all(&mut self) -> &mut [Cell] {
+        if self.count > FEW { &mut self.many } else { &mut self.few[..self.count] }
+    }
+}
+
 /// The content of a `RecordDraft`.
 pub(crate) struct Draft {
     pub(super) head: Head,
@@ -24,7 +48,7 @@ pub(crate) struct Draft {
     info: Field,
     /// A cell for each field. Only the transaction's thread touches them, and no reference to one is held while the
     /// interpreter may run code of the program.
-    cells: UnsafeCell<Vec<Cell>>,
+    cells: UnsafeCell<Fields>,
     /// Drafts of fields that were assigned to since, by field: what was read through them still counts.
     replaced: UnsafeCell<Vec<(usize, Field)>>,
     /// All of the base was read.
@@ -45,9 +69,9 @@ impl Draft {
     ///
     /// No reference into the cells lives, and the interpreter runs no code while this one does.
     #[allow(clippy::mut_from_ref, reason = "one thread touches the cells, and holds one reference at a time")]
-    pub(super) unsafe fn cells(&self) -> &mut Vec<Cell> {
+    pub(super) unsafe fn cells(&self) -> &mut [Cell] {
         // SAFETY: the caller's.
-        unsafe { &mut *self.cells.get() }
+        unsafe { (*self.cells.get()).all() }
     }
 
     /// # Safety
@@ -70,7 +94,7 @@ pub(super) unsafe fn make(types: &State, head: Head, info: Object) -> Result<Obj
         let draft = Draft {
             head,
             info: Field::new(info),
-            cells: UnsafeCell::new(vec![Cell::default(); count]),
+            cells: UnsafeCell::new(Fields::new(count)),
             replaced: UnsafeCell::new(Vec::new()),
             is_whole: Plain::new(false),
         };
@@ -254,7 +278,7 @@ pub(crate) unsafe extern "C" fn traverse(own: Pointer, visit: ffi::visitproc, ar
     // SAFETY: a complete object of ours, and the collector's own function, while no other thread runs.
     unsafe {
         let draft = content::<Draft>(own);
-        for field in (*draft.cells.get()).iter().filter_map(Cell::field) {
+        for field in draft.cells().iter().filter_map(Cell::field) {
             let answer = field.visit(visit, arg);
             if answer != 0 {
                 return answer;
@@ -277,7 +301,7 @@ pub(crate) unsafe extern "C" fn clear(own: Pointer) -> c_int {
     // SAFETY: only the collector has the object; what is dropped is out of it by then.
     unsafe {
         let draft = content::<Draft>(own);
-        let gone = (std::mem::take(draft.cells()), std::mem::take(draft.replaced()));
+        let gone = (std::mem::take(&mut *draft.cells.get()), std::mem::take(draft.replaced()));
         drop((draft.head.scope.take(), draft.head.base.take(), draft.info.take(), gone));
     }
     0

@@ -28,7 +28,7 @@ pub(super) unsafe fn save(types: &State, own: Pointer, head: &Head) -> Result<()
     unsafe {
         let kind = ffi::Py_TYPE(own).cast();
         let cells = if kind == types.record_draft {
-            Cells::Record(content::<record::Draft>(own).cells().clone())
+            Cells::Record(content::<record::Draft>(own).cells().to_vec())
         } else if kind == types.map_draft {
             Cells::Map(content::<map::Draft>(own).entries().clone())
         } else if kind == types.vector_draft {

@@ -9,11 +9,12 @@ use ropewalk_capi::errors::{fail, raise_text};
 use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};
 
+use super::atom::{digit, word};
 use super::buffer::Buffer;
 use super::plan::{Plan, Plans, heads, utf8};
 use crate::iterate::each;
 use crate::node::Pointer;
-use crate::record::Record;
+use crate::record::{Heads, Record};
 use crate::types::State;
 
 /// The most values in one another. Each takes some hundred bytes of the stack.
@@ -22,7 +23,7 @@ const DEEPEST: usize = 512;
 const SHOWN: usize = 6;
 
 /// The longest text of which a buffer may begin with as much room.
-const LONGEST: usize = 1 << 20;
+const LONGEST: usize = 1 << 23;
 /// How much room the last text took: the next one is often that of the same state after a change. It is a guess, and
 /// guards nothing: relaxed.
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
@@ -85,8 +86,8 @@ impl<'a> Encoder<'a> {
         // SAFETY: the caller's.
         match unsafe { self.value(value) } {
             Ok(()) => {
-                let length = self.out.len();
-                LENGTH.store(if length > LONGEST { 0 } else { length + length / 16 }, Ordering::Relaxed);
+                let room = self.out.next_room();
+                LENGTH.store(if room > LONGEST { 0 } else { room }, Ordering::Relaxed);
                 self.out.finish()
             }
             Err(Raised) => Err(self.raise()),
@@ -102,8 +103,8 @@ impl<'a> Encoder<'a> {
     pub(super) unsafe fn fetch(&self, value: Pointer) {
         // SAFETY: the caller's; a plan belongs to the value's class.
         unsafe {
-            if let Some(Plan::Record { info, .. }) = self.plans.latest(ffi::Py_TYPE(value)) {
-                content::<Record>(info.as_ptr()).fetch(value);
+            if let Some((record, _)) = self.plans.latest_record(ffi::Py_TYPE(value)) {
+                (*record).fetch(value);
             }
         }
     }
@@ -122,12 +123,43 @@ impl<'a> Encoder<'a> {
                 self.text(value)
             } else if class == &raw mut ffi::PyLong_Type {
                 self.integer(value)
+            } else if let Some((record, heads)) = self.plans.latest_record(class)
+                && self.depth < DEEPEST
+            {
+                // Most often a map has records of one class.
+                self.depth += 1;
+                self.fields(value, &*record, &*heads)?;
+                self.depth -= 1;
+                Ok(())
             } else if class == &raw mut ffi::PyFloat_Type {
                 self.out.float(ffi::PyFloat_AS_DOUBLE(value))
             } else if let Some(word) = word(value) {
                 self.out.extend(word)
             } else {
                 self.compound(value, class)
+            }
+        }
+    }
+
+    /// Writes a value without any other code, if its class is one of those whose objects can be written so.
+    ///
+    /// # Safety
+    ///
+    /// A live value.
+    #[cfg(not(Py_GIL_DISABLED))]
+    #[inline]
+    unsafe fn plain(&mut self, value: Pointer) -> Option<Result<(), Raised>> {
+        // SAFETY: the caller's, and the addresses of static types.
+        unsafe {
+            let class = ffi::Py_TYPE(value);
+            if class == &raw mut ffi::PyUnicode_Type {
+                Some(self.text(value))
+            } else if class == &raw mut ffi::PyLong_Type {
+                Some(self.integer(value))
+            } else if class == &raw mut ffi::PyFloat_Type {
+                Some(self.out.float(ffi::PyFloat_AS_DOUBLE(value)))
+            } else {
+                word(value).map(|word| self.out.extend(word))
             }
         }
     }
@@ -248,6 +280,10 @@ impl<'a> Encoder<'a> {
     /// A live `int`.
     #[inline]
     unsafe fn integer(&mut self, number: Pointer) -> Result<(), Raised> {
+        // SAFETY: the caller's.
+        if let Some(small) = unsafe { digit(number) } {
+            return self.out.integer(small);
+        }
         let mut overflow = 0;
         // SAFETY: the caller's; an `int` has its number without running code.
         unsafe {
@@ -270,17 +306,25 @@ impl<'a> Encoder<'a> {
     /// A live object of the class that the `Record` describes.
     unsafe fn record(&mut self, object: Pointer, info: &Object) -> Result<(), Raised> {
         // SAFETY: the caller's.
+        unsafe { self.fields(object, content::<Record>(info.as_ptr()), heads(info)?) }
+    }
+
+    /// As [`record`](Self::record), with what stands before the fields.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn fields(&mut self, object: Pointer, record: &Record, heads: &Heads) -> Result<(), Raised> {
+        // SAFETY: the caller's.
         unsafe {
-            let record = content::<Record>(info.as_ptr());
-            let heads = heads(info)?;
             for (index, head) in heads.iter().enumerate() {
-                self.out.extend(head)?;
+                self.out.head(head)?;
                 // No code runs while one of these is written that could take it out of its slot.
                 #[cfg(not(Py_GIL_DISABLED))]
                 if let Some(value) = record.slot(object, index)
-                    && is_plain(ffi::Py_TYPE(value))
+                    && let Some(written) = self.plain(value)
                 {
-                    if let Err(Raised) = self.value(value) {
+                    if let Err(Raised) = written {
                         return Err(self.below_field(record.name(index)));
                     }
                     continue;
@@ -418,11 +462,15 @@ impl<'a> Encoder<'a> {
         // SAFETY: the caller's, and the address of a static type.
         unsafe {
             if ffi::Py_TYPE(key) == &raw mut ffi::PyUnicode_Type {
-                self.text(key)
-            } else {
-                self.other_key(key, key)
+                return match utf8(key) {
+                    Ok(text) => self.out.name(text),
+                    Err(Raised) => {
+                        let Raised = self.no_text();
+                        Err(self.below_key(key))
+                    }
+                };
             }
-            .map_err(|Raised| self.below_key(key))?;
+            self.other_key(key, key).map_err(|Raised| self.below_key(key))?;
         }
         self.out.push(b':')
     }
@@ -548,36 +596,5 @@ impl<'a> Encoder<'a> {
             Code::NotJson,
             &format!("the value{}{path} {wrong}", if path.is_empty() { "" } else { " at " }),
         )
-    }
-}
-
-/// Whether the class is one of those whose objects are written without any other code.
-#[cfg(not(Py_GIL_DISABLED))]
-#[inline]
-fn is_plain(class: *mut ffi::PyTypeObject) -> bool {
-    // They are the addresses of static types.
-    class == &raw mut ffi::PyUnicode_Type
-        || class == &raw mut ffi::PyLong_Type
-        || class == &raw mut ffi::PyFloat_Type
-}
-
-/// The word that JSON has for a constant.
-///
-/// # Safety
-///
-/// The interpreter is initialised.
-#[inline]
-unsafe fn word(value: Pointer) -> Option<&'static [u8]> {
-    // SAFETY: the addresses of immortal objects.
-    unsafe {
-        if value == ffi::Py_None() {
-            Some(b"null")
-        } else if value == ffi::Py_True() {
-            Some(b"true")
-        } else if value == ffi::Py_False() {
-            Some(b"false")
-        } else {
-            None
-        }
     }
 }

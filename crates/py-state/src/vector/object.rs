@@ -44,21 +44,21 @@ pub(super) unsafe fn make(kind: *mut ffi::PyTypeObject, parts: Parts) -> Result<
         }
         (*vector).view = view;
         (*vector).hash = AtomicIsize::new(-1);
-        if is_deep(view) {
+        if (*view.root).is_known() || (*view.tail).is_known() {
             ffi::PyObject_GC_Track(vector.cast());
         }
         Object::own(vector.cast())
     }
 }
 
-/// Whether the collector may know something in a vector.
+/// Whether a vector may be nested deep.
 ///
 /// # Safety
 ///
 /// The parts are alive.
 unsafe fn is_deep(view: View) -> bool {
     // SAFETY: the caller's.
-    unsafe { (*view.root).is_tracked() || (*view.tail).is_tracked() }
+    unsafe { (*view.root).is_deep() || (*view.tail).is_deep() }
 }
 
 /// The parts of a vector, borrowed.
@@ -123,7 +123,7 @@ pub(super) unsafe extern "C" fn dealloc(vector: Pointer) {
 unsafe fn drop_node(node: *mut Node) {
     // SAFETY: the caller's.
     unsafe {
-        if (*node).is_tracked() {
+        if (*node).is_deep() {
             nest::drop(node.cast());
         } else {
             ffi::Py_DECREF(node.cast());
