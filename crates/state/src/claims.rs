@@ -125,7 +125,7 @@ impl Claims {
     /// Whether there is no claim, granted or not.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.table.lock().claims.is_empty()
+        self.table().claims.is_empty()
     }
 
     /// Whether a granted claim, other than the own one, forbids a change of these parts.

@@ -152,7 +152,6 @@ class Effects:
                 turn = _Turn()
                 self._turn = weakref.ref(turn)
             while (effect := self._next()) is not None:
-                self._called = effect
                 self._call(effect, _PAUSE)
                 self._leave(effect)
         finally:
@@ -176,6 +175,7 @@ class Effects:
         with self._lock:
             if self._queue and self._queue[0] is effect:
                 self._queue.popleft()
+            self._called = None
 
     def deliver_behind(self, done: tuple[int, int]) -> None:
         """Delivers in a thread of its own what is due when a commit is on the disk."""
@@ -243,7 +243,9 @@ class Effects:
 
     def _call(self, effect: Effect, pause: float) -> None:
         try:
-            _call(effect.function, effect.args, self._key(effect))
+            named = {"key": self._key(effect)} if _takes_key(effect.function) else {}
+            self._called = effect
+            effect.function(*effect.args, **named)
         except Exception:
             name = getattr(effect.function, "__qualname__", repr(effect.function))
             if self._journaled is None:
