@@ -10,6 +10,7 @@
 //! it fails: nothing stands on what is not on the disk. Records of such commits may still reach the file. Recovery
 //! skips them, because a record says which version it makes and the next one of the same number comes behind it.
 
+mod claiming;
 mod commit;
 mod past;
 mod shown;
@@ -33,10 +34,11 @@ use ropewalk_state::claims::{Claims, Slots};
 use crate::node::Pointer;
 use crate::types::{self, State};
 
-pub(crate) use commit::{begin, claim, commit, release, replace, run_once, wait};
+pub(crate) use claiming::{claim, release};
+pub(crate) use commit::{begin, commit, replace, run_once, wait};
 pub(crate) use past::{past, step};
 pub(crate) use shown::{
-    close, durable, has_claims, has_effects, is_closed, is_due, snapshot, take_effects, version, versions,
+    close, durable, has_claims, has_effects, is_closed, is_due, next_effects, snapshot, version, versions,
 };
 
 /// The name of the capsule in which `ropewalk._journal` hands a journal over.
@@ -87,7 +89,7 @@ struct Inner {
 /// The content of a `StoreBase`.
 pub(crate) struct Store {
     inner: Guarded<Inner>,
-    claims: Claims,
+    claims: Arc<Claims>,
     journal: std::cell::OnceCell<Journal>,
     /// `check(old, new, transaction)`, called before each commit; or nothing.
     check: Field,
@@ -395,7 +397,7 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
         };
         let store = Store {
             inner: Guarded::new(inner),
-            claims: Claims::default(),
+            claims: Arc::default(),
             journal,
             check: optional(check)?,
             encode: optional(encode)?,

@@ -484,11 +484,10 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                     store::step,
                     c"_step($self, back, label, claim, /)\n--\n\nCommits an older state.",
                 ),
-                method(
+                fast_method(
                     c"_claim",
                     store::claim,
-                    ffi::METH_O,
-                    c"_claim($self, rule, /)\n--\n\nClaims parts of the state.",
+                    c"_claim($self, rule, patience, /)\n--\n\nClaims parts of the state.",
                 ),
                 method(
                     c"_release",
@@ -509,10 +508,10 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                     c"_durable($self, /)\n--\n\nThe newest durable version.",
                 ),
                 method(
-                    c"_take_effects",
-                    store::take_effects,
-                    ffi::METH_NOARGS,
-                    c"_take_effects($self, /)\n--\n\nThe effects of the oldest durable commit that has some.",
+                    c"_next_effects",
+                    store::next_effects,
+                    ffi::METH_O,
+                    c"_next_effects($self, known, /)\n--\n\nThe effects of the oldest durable commit behind a version.",
                 ),
                 method(
                     c"_close",

@@ -5,15 +5,17 @@
 //! commit to these parts before it has ended.
 //!
 //! Claims are granted in the order in which they were made: a claim waits for the earlier ones that it meets, and for
-//! no other. A transaction makes one claim, for all its parts at once, and holds no other meanwhile, so claims cannot
-//! wait for each other in a circle, and each is granted once the earlier ones have ended.
+//! no other. A transaction makes one claim, for all its parts at once, so claims on one state cannot wait for each other
+//! in a circle, and each is granted once the earlier ones have ended. A thread that holds a claim while it waits, because
+//! its transaction runs others, waits with a deadline: the layer above gives up then, and claims more at once.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
 
 use std::time::Instant;
 
-use ropewalk_sync::{Event, Mutex};
+use ropewalk_os::process::fork_generation;
+use ropewalk_sync::{Event, Mutex, MutexGuard};
 
 /// A set of numbered parts.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -52,6 +54,9 @@ struct Table {
     /// The claims that have not ended, in the order in which they were made.
     claims: Vec<(u64, Slots)>,
     next: u64,
+    is_closed: bool,
+    /// The process whose threads have made the claims.
+    process: u64,
 }
 
 impl Table {
@@ -71,48 +76,70 @@ pub struct Claims {
 
 impl Default for Claims {
     fn default() -> Self {
-        Self { table: Mutex::new(Table { claims: Vec::new(), next: 1 }), changed: Event::new() }
+        let table = Table { claims: Vec::new(), next: 1, is_closed: false, process: fork_generation() };
+        Self { table: Mutex::new(table), changed: Event::new() }
     }
 }
 
 impl Claims {
+    /// The table. A forked child has not the threads that hold its parent's claims: nothing would ever end them.
+    fn table(&self) -> MutexGuard<'_, Table> {
+        let mut table = self.table.lock();
+        let process = fork_generation();
+        if table.process != process {
+            table.process = process;
+            table.claims.clear();
+        }
+        table
+    }
+
     /// Makes a claim, and gives its number, which is not 0.
     pub fn claim(&self, slots: Slots) -> u64 {
-        let mut table = self.table.lock();
+        let mut table = self.table();
         let number = table.next;
         table.next += 1;
         table.claims.push((number, slots));
         number
     }
 
-    /// Waits until a claim is granted, or until the deadline; tells whether it is.
+    /// Waits until a claim is granted or the claims are closed, or until the deadline; tells whether one of these is so.
     pub fn wait_granted(&self, number: u64, deadline: Option<Instant>) -> bool {
-        self.changed.wait(deadline, || self.table.lock().is_granted(number))
+        self.changed.wait(deadline, || {
+            let table = self.table();
+            table.is_closed || table.is_granted(number)
+        })
     }
 
     /// Ends a claim.
     pub fn release(&self, number: u64) {
-        self.table.lock().claims.retain(|(other, _)| *other != number);
+        self.table().claims.retain(|(other, _)| *other != number);
+        self.changed.notify();
+    }
+
+    /// Lets nothing wait any more.
+    pub fn close(&self) {
+        self.table().is_closed = true;
         self.changed.notify();
     }
 
     /// Whether there is no claim, granted or not.
     #[must_use]
     pub fn is_empty(&self) -> bool {
-        self.table.lock().claims.is_empty()
+        self.table().claims.is_empty()
     }
 
     /// Whether a granted claim, other than the own one, forbids a change of these parts.
     #[must_use]
     pub fn forbids(&self, slots: &Slots, own: u64) -> bool {
-        let table = self.table.lock();
+        let table = self.table();
         let mut claims = table.claims.iter();
         claims.any(|(number, claimed)| *number != own && claimed.meets(slots) && table.is_granted(*number))
     }
 
-    /// Waits until no granted claim forbids a change of these parts, or until the deadline; tells whether that is so.
+    /// Waits until no granted claim forbids a change of these parts or the claims are closed, or until the deadline; tells
+    /// whether one of these is so.
     pub fn wait_allowed(&self, slots: &Slots, own: u64, deadline: Option<Instant>) -> bool {
-        self.changed.wait(deadline, || !self.forbids(slots, own))
+        self.changed.wait(deadline, || self.table().is_closed || !self.forbids(slots, own))
     }
 }
 
@@ -170,6 +197,23 @@ mod tests {
         assert!(!claims.forbids(&of(0b11), second));
         claims.release(second);
         assert!(claims.wait_allowed(&Slots::all(), 0, past));
+    }
+
+    #[test]
+    fn closing_wakes_whatever_waits() {
+        let claims = std::sync::Arc::new(Claims::default());
+        let first = claims.claim(Slots::all());
+        let second = claims.claim(of(1));
+        let waiting = {
+            let claims = std::sync::Arc::clone(&claims);
+            std::thread::spawn(move || {
+                claims.wait_granted(second, None) && claims.wait_allowed(&of(1), second, None)
+            })
+        };
+        claims.close();
+        assert!(waiting.join().unwrap_or(false));
+        assert!(claims.forbids(&of(1), second), "it ends no claim");
+        claims.release(first);
     }
 
     #[test]

@@ -11,6 +11,7 @@ import pickletools
 import threading
 import time
 import uuid
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterable
 from types import FunctionType
@@ -99,6 +100,12 @@ def _function_in(packed: bytes) -> str:
     return "without a name"
 
 
+class _Turn:
+    """A thread's turn to deliver."""
+
+    __slots__ = ("__weakref__",)
+
+
 class Effects:
     """The effects of a store that were not delivered yet.
 
@@ -113,7 +120,12 @@ class Effects:
         # A finalizer may come in between, and commit.
         self._lock = threading.RLock()
         self._queue: deque[Effect] = deque()
-        self._is_delivering = False
+        #: Refers to an object of the thread that delivers, while there is one.
+        self._turn: weakref.ref[_Turn] | None = None
+        #: The effect that was called last; it is still the first one if an interrupt has ended its call.
+        self._called: Effect | None = None
+        #: The newest version whose effects are in the queue or have been.
+        self._known = 0
         #: With a journal: what was not recorded as delivered.
         self._open: dict[tuple[int, int], Effect] = {}
         self._later: list[tuple[float, int, Effect, float]] = []
@@ -130,31 +142,40 @@ class Effects:
 
     def deliver(self) -> None:
         """Delivers what is due, unless another thread does, or an effect has led here."""
-        with self._lock:
-            if self._is_delivering or self._is_closed:
-                return
-            self._take()
-            if not self._queue:
-                return
-            self._is_delivering = True
-        effect = None
+        # An interrupt may come between any two lines. So the turn is an object: with this frame it ends, whatever has
+        # happened; and an effect leaves the queue once it was called, and not before.
+        turn = None
         try:
-            while True:
-                with self._lock:
-                    effect = None
-                    self._take()
-                    if not self._queue or self._is_closed:
-                        self._is_delivering = False
-                        return
-                    effect = self._queue.popleft()
-                self._call(effect, _PAUSE)
-        except BaseException:
-            # Ctrl-C, for instance: the next commit goes on.
             with self._lock:
-                self._is_delivering = False
-                if effect is not None and (effect.version, effect.place) in self._open:
-                    self._queue.appendleft(effect)
-            raise
+                if self._is_closed or (self._turn is not None and self._turn() is not None):
+                    return
+                turn = _Turn()
+                self._turn = weakref.ref(turn)
+            while (effect := self._next()) is not None:
+                self._call(effect, _PAUSE)
+                self._leave(effect)
+        finally:
+            turn = None
+
+    def _next(self) -> Effect | None:
+        with self._lock:
+            self._take()
+            if self._is_closed or not self._queue:
+                # In the same step as the look: a commit behind it finds no thread that delivers.
+                self._turn = None
+                return None
+            effect = self._queue[0]
+        if effect is self._called and self._journaled is None:
+            # An interrupt has ended its call.
+            self._leave(effect)
+            return self._next()
+        return effect
+
+    def _leave(self, effect: Effect) -> None:
+        with self._lock:
+            if self._queue and self._queue[0] is effect:
+                self._queue.popleft()
+            self._called = None
 
     def deliver_behind(self, done: tuple[int, int]) -> None:
         """Delivers in a thread of its own what is due when a commit is on the disk."""
@@ -207,18 +228,24 @@ class Effects:
             thread.join()
 
     def _take(self) -> None:
-        # The store gives the effects in the order of versions, and only those of commits that are on the disk.
-        while (taken := self._store._take_effects()) is not None:
-            version, calls = taken
-            for index, (function, *args) in enumerate(calls):
-                effect = Effect(version, index, function, tuple(args))
-                if self._journaled is not None:
-                    self._open[version, index] = effect
-                self._queue.append(effect)
+        # The store gives the effects in the order of versions, and only those of commits that are on the disk. It keeps
+        # them until it is asked for what is behind them.
+        known = self._known
+        if self._queue:
+            known = max(known, self._queue[-1].version)
+        while (taken := self._store._next_effects(known)) is not None:
+            known, calls = taken
+            effects = [Effect(known, index, call[0], tuple(call[1:])) for index, call in enumerate(calls)]
+            if self._journaled is not None:
+                self._open.update({(effect.version, effect.place): effect for effect in effects})
+            self._queue.extend(effects)
+            self._known = known
 
     def _call(self, effect: Effect, pause: float) -> None:
         try:
-            _call(effect.function, effect.args, self._key(effect))
+            named = {"key": self._key(effect)} if _takes_key(effect.function) else {}
+            self._called = effect
+            effect.function(*effect.args, **named)
         except Exception:
             name = getattr(effect.function, "__qualname__", repr(effect.function))
             if self._journaled is None:

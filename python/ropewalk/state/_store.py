@@ -33,7 +33,7 @@ from ropewalk.state._slots import Slots, slots as slots_of
 from ropewalk.state._syncer import Syncer
 from ropewalk.state._task import Task
 from ropewalk.state._threads import Threads
-from ropewalk.state._transaction import Meta, Transaction
+from ropewalk.state._transaction import Entangled, Meta, Transaction
 from ropewalk.state._watch import Changed, Watchers, changes
 from ropewalk.state._watched import Watcher
 
@@ -54,6 +54,12 @@ R = TypeVar("R")
 _RETRIES = 4
 #: So often a transaction runs again though it has claimed what it touches.
 _REFUSED = 2
+#: So often it makes a claim, if transactions within it meet those of others.
+_MOST_CLAIMS = 20
+#: How long a thread with a claim waits for the claims of others, in seconds: they may wait for it.
+_PATIENCE = 0.05
+#: The same for a block with `exclusive=True`, which cannot be run again.
+_LONG_PATIENCE = 2.0
 #: The first pause between two attempts, in seconds; it doubles, and the real one is a random part of it.
 _PAUSE = 50e-6
 _UNDO, _REDO = Meta("undo"), Meta("redo")
@@ -422,10 +428,12 @@ class Store(_native.StoreBase, Generic[S]):
     ) -> tuple[Any, tuple[int, int] | None]:
         """Runs a task until it commits, after a first conflict."""
         function, rule, meta, retries = prepared
+        if self._held.claim:
+            return self._below(function, rule, meta, args, kwargs)
         for attempt in range(1, retries + 1):
             # A random pause keeps transactions apart that have met; it is no secret.
             time.sleep(random.random() * _PAUSE * 2 ** min(attempt, 8))  # noqa: S311
-            done = self._attempt(function, rule, meta, self._held.claim, args, kwargs)
+            done = self._attempt(function, rule, meta, 0, args, kwargs)
             if done is not None:
                 return done
         return self._claimed(function, rule, meta, args, kwargs)
@@ -440,25 +448,50 @@ class Store(_native.StoreBase, Generic[S]):
     ) -> tuple[Any, tuple[int, int] | None]:
         """Runs a function while no other transaction changes what it touches."""
         held = self._held
-        outer = held.claim
-        held.claim = outer or self._claim(rule)
-        refused = 0
-        try:
-            while True:
-                done = self._attempt(function, rule, meta, held.claim, args, kwargs)
-                if done is not None:
-                    return done
+        for refused in range(_MOST_CLAIMS):
+            taken = self._claim(rule, _PATIENCE)
+            if taken is None:
+                raise Entangled(meta.label)
+            number, claim = taken
+            try:
+                held.claim = number
+                for _ in range(_REFUSED + 1):
+                    done = self._attempt(function, rule, meta, number, args, kwargs)
+                    if done is not None:
+                        return done
+            except Entangled:
+                # A transaction within it waits for a claim of another thread, which may wait for this one's. It runs
+                # again when it has the whole state, so that nothing of this store is left to wait for.
+                rule = self._whole
+            else:
                 # No other transaction has changed what this one has claimed, but for a journal that has failed.
-                refused += not outer
-                if refused > _REFUSED:
-                    raise Conflict(
-                        f"{meta.label} has run transactions of the same store, and they have changed what it has read. "
-                        f"Run them before or after it"
-                    )
-        finally:
-            if not outer:
-                claim, held.claim = held.claim, 0
+                raise Conflict(
+                    f"{meta.label} has run transactions of the same store, and they have changed what it has read. "
+                    f"Run them before or after it"
+                )
+            finally:
+                held.claim = 0
                 self._release(claim)
+            time.sleep(random.random() * _PATIENCE * min(refused + 1, 4))  # noqa: S311
+        raise Conflict(
+            f"{meta.label} runs transactions that others keep from committing, and keeps theirs. Run them before or after "
+            f"it, or in the same order everywhere"
+        )
+
+    def _below(
+        self,
+        function: Callable[..., Any],
+        rule: _native.Rule,
+        meta: Meta,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+    ) -> tuple[Any, tuple[int, int] | None]:
+        """Runs a function in a transaction of this store, under its claim."""
+        for _ in range(_REFUSED + 1):
+            done = self._attempt(function, rule, meta, self._held.claim, args, kwargs)
+            if done is not None:
+                return done
+        raise Entangled(meta.label)
 
     def _check_free(self) -> None:
         if self._held.is_exclusive:
@@ -523,24 +556,28 @@ class Store(_native.StoreBase, Generic[S]):
         held = self._held
         if exclusive and held.claim:
             raise StateError("a task cannot begin a transaction with exclusive=True: it is in one of its own")
-        claim = held.claim
+        number, claim = held.claim, None
         if exclusive:
-            held.claim = claim = self._claim(self._whole)
-            held.is_exclusive = True
+            taken = self._claim(self._whole, _LONG_PATIENCE)
+            if taken is None:
+                raise Entangled(label or "the block")
+            number, claim = taken
         try:
+            if exclusive:
+                held.claim, held.is_exclusive = number, True
             native = self._begin(self._whole, Meta(label, who, why))
             transaction = Transaction(self, native)
             try:
                 yield transaction
                 if not native.is_open:
                     return
-                done = self._commit(native, claim)
+                done = self._commit(native, number)
                 if done is None:
                     raise transaction._conflict()
             finally:
                 native.abort()
         finally:
-            if exclusive:
+            if claim is not None:
                 held.claim, held.is_exclusive = 0, False
                 self._release(claim)
         transaction._version = done[0]

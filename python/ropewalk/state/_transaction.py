@@ -18,6 +18,16 @@ if TYPE_CHECKING:
     from ropewalk.state._store import Store
 
 
+class Entangled(Conflict):
+    """A thread that has a claim has waited long enough for the claim of another, which may wait for it."""
+
+    def __init__(self, label: str) -> None:
+        super().__init__(
+            f"{label} ran within a transaction that others wait for, and has waited in vain for one of theirs. "
+            f"Run such transactions one behind the other, or in the same order everywhere"
+        )
+
+
 class Meta(NamedTuple):
     """What a version says of the transaction that made it."""
 

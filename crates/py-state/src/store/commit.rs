@@ -2,18 +2,16 @@
 
 use std::ptr;
 use std::sync::Arc;
-use std::time::Instant;
 
 use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
 use ropewalk_capi::errors;
 use ropewalk_capi::heap::content;
-use ropewalk_capi::object::{Object, Raised, detached};
-use ropewalk_capi::signals;
+use ropewalk_capi::object::{Object, Raised};
 use ropewalk_journal::Ticket;
 use ropewalk_state::claims::Slots;
 
-use super::{New, Step, Store, closed, store, types_of};
+use super::{New, Step, Store, claiming, closed, store, types_of};
 use crate::draft::scope::{Phase, Scope};
 use crate::node::Pointer;
 use crate::rule::Rule;
@@ -216,7 +214,9 @@ unsafe fn attempt(
                 Step::Done(number, epoch, ticket) => return finished(this, number, epoch, ticket),
                 Step::Moved => {}
                 Step::Claimed => {
-                    sleep(|deadline| this.claims.wait_allowed(slots, claim, deadline))?;
+                    if !claiming::wait_allowed(this, slots, claim)? {
+                        return Ok(Object::none());
+                    }
                 }
                 Step::Closed => return Err(closed()),
                 Step::Failed(error) => return Err(errors::raise(&error)),
@@ -248,64 +248,13 @@ fn committed(number: u64, epoch: u64) -> Result<Object, Raised> {
 }
 
 /// A tuple of two objects; a format that is parsed would take longer than the rest of a small commit.
-fn pair(first: Object, second: Object) -> Result<Object, Raised> {
+pub(super) fn pair(first: Object, second: Object) -> Result<Object, Raised> {
     // SAFETY: a fresh tuple takes a reference to each of its two items.
     unsafe {
         let made = Object::own(ffi::PyTuple_New(2))?;
         ffi::PyTuple_SetItem(made.as_ptr(), 0, first.into_ptr());
         ffi::PyTuple_SetItem(made.as_ptr(), 1, second.into_ptr());
         Ok(made)
-    }
-}
-
-/// Sleeps in slices until `wait` is true; signal handlers run in between.
-pub(super) fn sleep(wait: impl Fn(Option<Instant>) -> bool) -> Result<(), Raised> {
-    loop {
-        let slice = signals::slice();
-        if detached(|| wait(slice.map(|slice| Instant::now() + slice))) {
-            return Ok(());
-        }
-        // SAFETY: the thread is attached.
-        if unsafe { ffi::PyErr_CheckSignals() } < 0 {
-            return Err(Raised);
-        }
-    }
-}
-
-/// `store._claim(rule)`: claims the parts that the rule's transactions touch, waits until they are granted, and gives
-/// the claim's number.
-#[entry]
-pub(crate) unsafe extern "C" fn claim(own: Pointer, rule: Pointer) -> Pointer {
-    // SAFETY: a store of ours, and a live argument, whose type is checked.
-    unsafe {
-        let made = (|| {
-            if ffi::Py_TYPE(rule) != types_of(own)?.rule.cast() {
-                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"_claim takes a rule".as_ptr());
-                return Err(Raised);
-            }
-            let this = store(own);
-            let number = this.claims.claim(content::<Rule>(rule).touches());
-            if let Err(Raised) = sleep(|deadline| this.claims.wait_granted(number, deadline)) {
-                this.claims.release(number);
-                return Err(Raised);
-            }
-            Object::own(ffi::PyLong_FromUnsignedLongLong(number))
-        })();
-        made.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
-    }
-}
-
-/// `store._release(claim)`
-#[entry]
-pub(crate) unsafe extern "C" fn release(own: Pointer, number: Pointer) -> Pointer {
-    // SAFETY: a store of ours, and a live argument.
-    unsafe {
-        let number = ffi::PyLong_AsUnsignedLongLong(number);
-        if number == u64::MAX && !ffi::PyErr_Occurred().is_null() {
-            return ptr::null_mut();
-        }
-        store(own).claims.release(number);
-        Object::none().into_ptr()
     }
 }
 
@@ -378,7 +327,7 @@ pub(crate) unsafe extern "C" fn replace(own: Pointer, arguments: *mut Pointer, c
                 match this.swap(&new) {
                     Step::Done(number, epoch, ticket) => return finished(this, number, epoch, ticket),
                     Step::Moved => return Ok(Object::none()),
-                    Step::Claimed => sleep(|deadline| this.claims.wait_allowed(&slots, claim, deadline))?,
+                    Step::Claimed => claiming::allowed(this, &slots, claim)?,
                     Step::Closed => return Err(closed()),
                     Step::Failed(error) => return Err(errors::raise(&error)),
                 }

@@ -8,8 +8,8 @@ use ropewalk_capi::errors;
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_state::claims::Slots;
 
-use super::commit::{finished, sleep};
-use super::{Inner, New, Step, Store, Version, closed, store};
+use super::commit::finished;
+use super::{Inner, New, Step, Store, Version, claiming, closed, store};
 use crate::node::Pointer;
 
 /// A version that the next one is made of.
@@ -111,7 +111,7 @@ pub(crate) unsafe extern "C" fn step(own: Pointer, arguments: *mut Pointer, coun
                 match this.swap(&new) {
                     Step::Done(number, epoch, ticket) => return finished(this, number, epoch, ticket),
                     Step::Moved => {}
-                    Step::Claimed => sleep(|deadline| this.claims.wait_allowed(&slots, claim, deadline))?,
+                    Step::Claimed => claiming::allowed(this, &slots, claim)?,
                     Step::Closed => return Err(closed()),
                     Step::Failed(error) => return Err(errors::raise(&error)),
                 }

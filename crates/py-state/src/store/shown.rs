@@ -106,17 +106,26 @@ pub(crate) unsafe extern "C" fn durable(own: Pointer, _: Pointer) -> Pointer {
     }
 }
 
-/// `store._take_effects()`: the effects of the oldest durable commit that has some, as `(version, list)`; or `None`.
+/// `store._next_effects(known)`: the effects of the oldest durable commit behind version `known` that has some, as
+/// `(version, list)`; or `None`. Those up to `known` are forgotten, so that an interrupt between this call and the next
+/// line loses none.
 #[entry]
-pub(crate) unsafe extern "C" fn take_effects(own: Pointer, _: Pointer) -> Pointer {
-    // SAFETY: a store of ours; nothing of the interpreter runs under the guard.
+pub(crate) unsafe extern "C" fn next_effects(own: Pointer, known: Pointer) -> Pointer {
+    // SAFETY: a store of ours, and a live argument; nothing of the interpreter runs under the guard.
     unsafe {
+        let known = ffi::PyLong_AsUnsignedLongLong(known);
+        if known == u64::MAX && !ffi::PyErr_Occurred().is_null() {
+            return ptr::null_mut();
+        }
         let mut inner = store(own).inner.lock();
         let durable = inner.durable.0;
-        let is_due = inner.effects.front().is_some_and(|(version, _)| *version <= durable);
-        let taken = if is_due { inner.effects.pop_front() } else { None };
+        let count = inner.effects.iter().take_while(|(version, _)| *version <= known.min(durable)).count();
+        let gone: Vec<_> = inner.effects.drain(..count).collect();
+        let next = inner.effects.front().filter(|(version, _)| *version <= durable);
+        let next = next.map(|(version, list)| (*version, list.clone()));
         drop(inner);
-        match taken {
+        drop(gone);
+        match next {
             None => Object::none().into_ptr(),
             Some((version, list)) => ffi::Py_BuildValue(c"KO".as_ptr(), version, list.as_ptr()),
         }
@@ -129,6 +138,7 @@ pub(crate) unsafe extern "C" fn close(own: Pointer, _: Pointer) -> Pointer {
     // SAFETY: a store of ours; nothing of the interpreter runs under the guard.
     unsafe {
         store(own).inner.lock().is_closed = true;
+        store(own).claims.close();
         Object::none().into_ptr()
     }
 }
