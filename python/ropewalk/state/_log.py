@@ -18,7 +18,7 @@ from ropewalk.state._codec import PROTOCOL, dumps, loads
 from ropewalk.state._diff import between
 from ropewalk.state._effects import Effect
 from ropewalk.state._past import with_transients
-from ropewalk.state._replay import applied, is_map
+from ropewalk.state._replay import applied, is_map, recorded
 from ropewalk.state._shape import shape_of
 
 if TYPE_CHECKING:
@@ -142,11 +142,11 @@ class Log:
         if effects is None and all(type(value) in _ATOMS for _, _, value in changes):
             # The C function alone writes the same bytes in a fraction of the time.
             return pickle.dumps(record, PROTOCOL)
-        return dumps(record)
+        return dumps((_COMMIT, version, record[2], recorded(changes), calls, record[5]))
 
     def encode_step(self, version: int, old: Any, new: Any, meta: Any) -> bytes:
         """Returns the record of a commit that was made of an older state."""
-        changes = [(int(change), path, value) for change, path, value in between(old, new)]
+        changes = recorded([(int(change), path, value) for change, path, value in between(old, new)])
         return dumps((_COMMIT, version, tuple(meta), changes, (), time.time()))
 
     def delivered(self, version: int, index: int) -> None:

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 from ropewalk._checked import checked_count
 from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
+from ropewalk.state._array_shapes import admitted_state, with_lengths
 from ropewalk.state._effects import Effects
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
@@ -85,6 +86,18 @@ class _Held(threading.local):
     claim = 0
     #: Whether it is that of a block with `exclusive=True`.
     is_exclusive = False
+
+
+def _shape_for(state: Any, policy: Mapping[Any, Any] | None) -> Shape:
+    """Returns the shape of a state that a store is opened with."""
+    if isinstance(state, (dict, _native.PMap)):
+        return policy_shape(policy or {})
+    if not is_record(type(state)):
+        # What is no state is refused with a text of its own.
+        return policy_shape({})
+    if policy is not None:
+        raise TypeError("policy is for a mapping as the state; a class has annotations")
+    return shape_of(type(state))
 
 
 class Store(_native.StoreBase, Generic[S]):
@@ -168,7 +181,8 @@ class Store(_native.StoreBase, Generic[S]):
             raise TypeError(f"pool must be an executor, or None, not {pool!r}")
         every = tuple(invariants)
         check = checker(every)
-        frozen: Any = _native.freeze(state)
+        shape = _shape_for(state, policy)
+        frozen: Any = _native.freeze(admitted_state(shape, state))
         if not (is_map(frozen) or is_record(type(frozen))):
             raise StateError(
                 f"the state of a store must be a record or a mapping, such as a frozen dataclass or a PMap, and not of "
@@ -186,6 +200,7 @@ class Store(_native.StoreBase, Generic[S]):
             log = Log(journal, sync, seconds)
             try:
                 frozen, version = log.recover(frozen)
+                frozen = admitted_state(shape, frozen)
                 for one in every:
                     check_one(one, frozen)
             except BaseException:
@@ -197,7 +212,7 @@ class Store(_native.StoreBase, Generic[S]):
                 frozen,
                 version,
                 history,
-                check,
+                with_lengths(shape, check),
                 None if log is None else log.encode,
                 None if log is None else log.handle,
             )
@@ -207,12 +222,7 @@ class Store(_native.StoreBase, Generic[S]):
             raise
         self._log = log
         self._kind = type(frozen)
-        if is_map(frozen):
-            self._shape = policy_shape(policy or {})
-        elif policy is not None:
-            raise TypeError("policy is for a mapping as the state; a class has annotations")
-        else:
-            self._shape = shape_of(type(frozen))
+        self._shape = shape
         self._retries = retries
         self._swaps = log is None and not transient_parts(self._shape)
         self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)

@@ -17,7 +17,7 @@ use ropewalk_capi::heap::{Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
-use super::{counter, freeze, map as maps, path, record, scope, vector as vectors};
+use super::{array, counter, freeze, map as maps, path, record, scope, vector as vectors};
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
 use crate::types::State;
@@ -37,7 +37,7 @@ impl From<Raised> for Stop {
     }
 }
 
-/// What a change does, in the list of changes: the numbers of `ropewalk.state._changes`.
+/// What a change does, in the list of changes: the numbers of `ropewalk.state._replay`.
 #[derive(Clone, Copy)]
 enum Change {
     Set,
@@ -45,6 +45,7 @@ enum Change {
     Append,
     Add,
     Drop,
+    Patch,
 }
 
 /// A step of the way to a draft.
@@ -168,6 +169,8 @@ pub(crate) unsafe fn build(out: &mut Out<'_>, own: Pointer, now: Pointer) -> Res
             of_map(out, content::<maps::Draft>(own), now)
         } else if kind == out.types.vector_draft {
             of_vector(out, content::<vectors::Draft>(own), now)
+        } else if kind == out.types.array_draft {
+            of_array(out, content::<array::Draft>(own), now)
         } else {
             of_counter(out, content::<counter::Draft>(own), now)
         };
@@ -546,6 +549,23 @@ unsafe fn of_counter(
     }
 }
 
+/// # Safety
+///
+/// As [`build`].
+unsafe fn of_array(out: &mut Out<'_>, draft: &array::Draft, now: Pointer) -> Result<Option<Object>, Stop> {
+    let head = &draft.head;
+    if !ptr::eq(now, head.base.get()) && !head.is_fresh && draft.is_read.get() {
+        return Err(Stop::Conflict(Vec::new()));
+    }
+    // SAFETY: the caller's. What was written was made of the base, which is there now.
+    unsafe {
+        let Some(made) = array::settled(out.types, draft)? else { return Ok(None) };
+        let both = path::tuple(&[head.base.share().ok_or(Raised)?, made.clone()])?;
+        out.note(Change::Patch, None, both.as_ptr())?;
+        Ok(Some(made))
+    }
+}
+
 /// The value that a draft's place has now, as the transaction sees it. All of it counts as read.
 ///
 /// # Safety
@@ -579,6 +599,8 @@ unsafe fn read_whole(types: &State, own: Pointer) -> Result<(), Raised> {
             content::<maps::Draft>(own).is_whole.set(true);
         } else if kind == types.vector_draft {
             content::<vectors::Draft>(own).is_whole.set(true);
+        } else if kind == types.array_draft {
+            content::<array::Draft>(own).is_read.set(true);
         } else {
             content::<counter::Draft>(own).is_read.set(true);
         }

@@ -13,7 +13,7 @@ use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
 use super::scope::{self, Head};
-use super::{check_write, enter, freeze, savepoint};
+use super::{check_write, enter, freeze, savepoint, stored};
 use crate::map;
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
@@ -336,7 +336,7 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
             }
             check_write(types, &draft.head, own, key, &below)?;
             freeze::check_key(types, key)?;
-            Some(freeze::freeze(types, value)?)
+            Some(stored(types, &draft.head, own, key, value)?)
         };
         savepoint::save(types, own, &draft.head)?;
         let index = draft.touch(key, hash)?;
