@@ -61,7 +61,7 @@ class _Face:
         return array.copy() if copy else array
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
-        out: tuple[Any, ...] = named.get("out", ())
+        out: Any = named.get("out", ())
         if out:
             named["out"] = tuple(map(_target, out))
         given: list[Any] = list(inputs)
@@ -73,7 +73,10 @@ class _Face:
         if not out:
             return made
         # The program gets the drafts that it gave, so that `b.weights *= 2` assigns the draft.
-        return out[0] if len(out) == 1 else tuple(map(_given, out, made))
+        if len(out) == 1:
+            return out[0]
+        parts: Any = map(_given, out, made)
+        return tuple(parts)
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         given: list[Any] = list(args)
@@ -90,8 +93,8 @@ class _Face:
         key = _plain_all(key)
         array = self._reading()
         found = array[key]
-        # Lists and masks give a copy, which is the program's own.
-        return _part_class(self, key) if _is_view(found, array) else found
+        # Lists and masks give a copy, which is the program's own; so does what has no items.
+        return _part_class(self, key) if _is_view(found, array) else _own(found)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if type(value) is _part_class and value._is_of(self, key):
@@ -195,6 +198,13 @@ def _is_view(found: Any, array: Any) -> bool:
     import numpy
 
     return type(found) is numpy.ndarray and numpy.may_share_memory(found, array)
+
+
+def _own(found: Any) -> Any:
+    is_locked = (
+        hasattr(found, "flags") and hasattr(found, "copy") and not found.shape == () and not found.size
+    )
+    return found.copy() if is_locked else found
 
 
 #: The class of parts, made over NumPy's operators when there is an array.

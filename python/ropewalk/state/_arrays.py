@@ -1,8 +1,8 @@
 """Arrays of states: their bytes lie in shared memory that nothing can write to.
 
 A committed array is a plain array of NumPy's over a sealed buffer, which `SharedBuffer._seal` makes: it refuses while a
-view that can write exists, and gives none afterwards. So whether an array never changes is a property of the memory that
-it lies in, and no program can forge it. NumPy is imported by the first array.
+view of the memory exists, and gives none that can write afterwards. So whether an array never changes is a property of
+the memory that it lies in, and no program can forge it. NumPy is imported by the first array.
 """
 
 from __future__ import annotations
@@ -18,7 +18,6 @@ from ropewalk._errors import NotFrozen, StateError
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from ropewalk._worker import SharedBuffer
@@ -74,7 +73,9 @@ def filled_from(array: Array) -> SharedBuffer:
     np = _numpy()
     if not array.nbytes:
         return cast("SharedBuffer", _memory().shared_new(0))
-    return cast("SharedBuffer", _memory().shared_from(np.asarray(array, order="C").reshape(-1).view(np.uint8)))
+    return cast(
+        "SharedBuffer", _memory().shared_from(np.asarray(array, order="C").reshape(-1).view(np.uint8))
+    )
 
 
 def committed(array: Array) -> Array:
@@ -119,9 +120,9 @@ def frozen(array: Any) -> Any:
         return array
     dims = " ".join(map(str, array.shape))
     raise NotFrozen(
-        f"an array of {array.dtype} {array.shape} changes in place, so that a snapshot would change too. Annotate the "
-        f'place with Shm[{array.dtype}, "{dims}"], where names may stand for lengths, and the state keeps its own copy; '
-        f"or keep the array outside of the state, in shared memory with ropewalk.share for instance"
+        f"an array of {array.dtype} {array.shape} changes in place, so that a snapshot would change too. Annotate its "
+        f'place with Shm[{array.dtype}, "{dims}"], where names may stand for lengths, and the state keeps a copy; or '
+        f"keep the array outside of the state, in shared memory with ropewalk.share for instance"
     )
 
 
@@ -236,12 +237,10 @@ def restored(name: Any, shape: Any, data: Any) -> Array:
     return over(data, name, shape)
 
 
-def _check_parts(name: Any, shape: Any) -> None:
-    if (
-        name not in SIZES
-        or type(shape) is not tuple
-        or not all(type(length) is int and length >= 0 for length in cast("tuple[Any, ...]", shape))
-    ):
+def _check_parts(name: object, shape: Any) -> None:
+    is_shape = type(shape) is tuple
+    lengths: Any = shape
+    if name not in SIZES or not is_shape or not all(type(one) is int and one >= 0 for one in lengths):
         raise StateError(f"there are no arrays of {name!r} {shape!r} in a state")
 
 
@@ -298,12 +297,16 @@ def patched(array: Any, name: Any, shape: Any, runs: Any) -> Array:
         StateError: the bytes are not of this array.
     """
     if sealed_memory(array) is None or array.dtype.name != name or array.shape != shape:
-        raise StateError(f"a change in the journal is of an array of {name!r} {shape!r}, which the state does not have")
+        raise StateError(
+            f"a change in the journal is of an array of {name!r} {shape!r}, which the state does not have"
+        )
     memory = filled_from(array)
     view = memoryview(memory)
     for start, data in runs:
         if type(start) is not int or type(data) is not bytes or not 0 <= start <= len(view) - len(data):
-            raise StateError(f"a change in the journal is of bytes that an array of {name} {shape} does not have")
+            raise StateError(
+                f"a change in the journal is of bytes that an array of {name} {shape} does not have"
+            )
         view[start : start + len(data)] = data
     view.release()
     return over(memory._seal(), name, shape)

@@ -69,7 +69,12 @@ def dumps(value: object, lent: list[Any] | None = None) -> bytes:
         """Keeps the memory of an array of a state; others stay in the bytes."""
         with memoryview(part) as view:
             memory: Any = view.obj
-            if lent is None or len(lent) >= _MOST or view.nbytes < _SMALL or not getattr(memory, "_sealed", False):
+            if (
+                lent is None
+                or len(lent) >= _MOST
+                or view.nbytes < _SMALL
+                or not getattr(memory, "_sealed", False)
+            ):
                 return True
         lent.append(memory)
         return False

@@ -49,9 +49,9 @@ def kind_of(kind: type) -> _native.Record | bool | None:
         return True
     if hasattr(kind, "__array_interface__"):
         raise NotFrozen(
-            f"a value of class {kind.__qualname__} is an array, which changes in place, so that a snapshot would change "
-            f'too. Annotate the place with Shm[float32, "n 256"], where names may stand for lengths, and the state keeps '
-            f"a copy of its own; or keep the array outside of the state, in shared memory with ropewalk.share for "
+            f"a value of class {kind.__qualname__} is an array, which changes in place, so that a snapshot would "
+            f'change too. Annotate its place with Shm[float32, "n 256"], where names may stand for lengths, and the '
+            f"state keeps a copy; or keep the array outside of the state, in shared memory with ropewalk.share for "
             f"instance"
         )
     instead = instead_of(kind)

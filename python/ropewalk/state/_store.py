@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 from ropewalk._checked import checked_count
 from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
-from ropewalk.state._array_shapes import admitted_state, with_lengths
+from ropewalk.state._array_shapes import entered, with_lengths
 from ropewalk.state._effects import Effects
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
@@ -182,7 +182,7 @@ class Store(_native.StoreBase, Generic[S]):
         every = tuple(invariants)
         check = checker(every)
         shape = _shape_for(state, policy)
-        frozen: Any = _native.freeze(admitted_state(shape, state))
+        frozen: Any = entered(shape, state)
         if not (is_map(frozen) or is_record(type(frozen))):
             raise StateError(
                 f"the state of a store must be a record or a mapping, such as a frozen dataclass or a PMap, and not of "
@@ -200,7 +200,7 @@ class Store(_native.StoreBase, Generic[S]):
             log = Log(journal, sync, seconds)
             try:
                 frozen, version = log.recover(frozen)
-                frozen = admitted_state(shape, frozen)
+                frozen = entered(shape, frozen)
                 for one in every:
                     check_one(one, frozen)
             except BaseException:

@@ -1,10 +1,9 @@
 //! Drafts: what a transaction sees of the state, and what it does to it.
 //!
-//! A draft stands for one container of the state, at one place: a record, a map, a vector, a counter, or an array. It is
-//! made
-//! when the transaction first touches the place, and once. It keeps the container that was there and a cell for each
-//! place below that was touched, and changes nothing else. A commit walks the drafts from the root down (`build`): it
-//! compares what was read with what is there now, and makes new containers where something was written.
+//! A draft stands for one container of the state, at one place: a record, a map, a vector, a counter, or an array. It
+//! is made when the transaction first touches the place, and once. It keeps the container that was there and a cell for
+//! each place below that was touched, and changes nothing else. A commit walks the drafts from the root down (`build`):
+//! it compares what was read with what is there now, and makes new containers where something was written.
 //!
 //! | file | what |
 //! |---|---|
