@@ -1,5 +1,5 @@
 """A store with one array of ten megabytes, for the rows that change it."""
-# ruff: noqa: F722, F821  # The dimensions of an array are no names of types.
+# ruff: noqa: F722  # The dimensions of an array are no names of types.
 
 from __future__ import annotations
 

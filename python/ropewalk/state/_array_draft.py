@@ -61,9 +61,9 @@ class _Face:
         return array.copy() if copy else array
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **named: Any) -> Any:
-        out: Any = named.get("out", ())
+        out = cast("tuple[Any, ...]", named.get("out") or ())
         if out:
-            named["out"] = tuple(map(_target, out))
+            named["out"] = tuple(_target(one) for one in out)
         given: list[Any] = list(inputs)
         if method == "at":
             given[0] = _target(given[0])
@@ -73,10 +73,7 @@ class _Face:
         if not out:
             return made
         # The program gets the drafts that it gave, so that `b.weights *= 2` assigns the draft.
-        if len(out) == 1:
-            return out[0]
-        parts: Any = map(_given, out, made)
-        return tuple(parts)
+        return out[0] if len(out) == 1 else cast("Any", tuple)(map(_given, out, made))
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         given: list[Any] = list(args)
@@ -201,9 +198,7 @@ def _is_view(found: Any, array: Any) -> bool:
 
 
 def _own(found: Any) -> Any:
-    is_locked = (
-        hasattr(found, "flags") and hasattr(found, "copy") and not found.shape == () and not found.size
-    )
+    is_locked = hasattr(found, "flags") and hasattr(found, "copy") and found.shape != () and not found.size
     return found.copy() if is_locked else found
 
 

@@ -143,7 +143,7 @@ def _array(shape: Shape, declared: ArrayShape, value: Any, where: str) -> Any:
 
 def _is_like_array(value: Any) -> bool:
     """Whether a value has items of one type of its own; a list has not."""
-    kind: Any = type(value)
+    kind = cast("Any", type(value))
     if any(hasattr(kind, name) for name in ("__array__", "__array_interface__", "__array_struct__")):
         return True
     if isinstance(value, (bytes, bytearray)):
@@ -186,7 +186,7 @@ def check_lengths(shape: Shape, old: Any, new: Any) -> None:
         raise error.at("") from None
 
 
-def _check_scope(shape: Shape, old: Any, new: Any, where: str) -> None:
+def _check_scope(shape: Shape, old: Any, new: Any, above: str) -> None:
     """Checks a record, or a map of a policy, and the records below."""
     if old is new:
         return
@@ -195,7 +195,7 @@ def _check_scope(shape: Shape, old: Any, new: Any, where: str) -> None:
     lengths: dict[str, int] = {}
     is_reshaped = old is None
     parts: list[tuple[Shape, Any, Any, str]] = []
-    for place, before, after, where in _parts(shape, old, new, where):
+    for place, before, after, where in _parts(shape, old, new, above):
         if place.array is None:
             parts.append((place, before, after, where))
             continue

@@ -26,9 +26,20 @@ if TYPE_CHECKING:
 
 #: The types of items that a state takes, and their sizes in bytes. Objects are none of them: they would be addresses.
 SIZES = {
-    **{"bool": 1, "int8": 1, "int16": 2, "int32": 4, "int64": 8},
-    **{"uint8": 1, "uint16": 2, "uint32": 4, "uint64": 8},
-    **{"float16": 2, "float32": 4, "float64": 8, "complex64": 8, "complex128": 16},
+    "bool": 1,
+    "int8": 1,
+    "int16": 2,
+    "int32": 4,
+    "int64": 8,
+    "uint8": 1,
+    "uint16": 2,
+    "uint32": 4,
+    "uint64": 8,
+    "float16": 2,
+    "float32": 4,
+    "float64": 8,
+    "complex64": 8,
+    "complex128": 16,
 }
 #: Changes of an array are recorded in blocks of so many bytes.
 BLOCK = 4096
