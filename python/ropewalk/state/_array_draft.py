@@ -20,7 +20,7 @@ T = TypeVar("T")
 #: What `_held` is asked for; the numbers of `crates/py-state/src/draft/array.rs`.
 _READ, _WRITE, _LEND = 0, 1, 2
 #: Functions of NumPy's that write to their first argument.
-_WRITERS = frozenset(("copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask"))
+WRITERS = frozenset(("copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask"))
 #: Methods of an array that change it.
 _CHANGING = ("fill", "itemset", "partition", "put", "sort")
 
@@ -77,7 +77,7 @@ class _Face:
 
     def __array_function__(self, function: Any, types: Any, args: Any, kwargs: Any) -> Any:
         given: list[Any] = list(args)
-        if given and function.__name__ in _WRITERS:
+        if given and function.__name__ in WRITERS:
             given[0] = _target(given[0])
         out = kwargs.get("out")
         named = {name: _plain_all(value) for name, value in kwargs.items() if name != "out"}

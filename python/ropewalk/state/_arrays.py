@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import math
 import sys
-from collections.abc import Callable, Iterator
+import threading
+import weakref
+from collections.abc import Callable, Generator, Iterator
+from contextlib import contextmanager
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, cast
 
@@ -129,6 +132,8 @@ def frozen(array: Any) -> Any:
     """
     if sealed_memory(array) is not None:
         return array
+    if _is_open(array):
+        return committed(array)
     dims = " ".join(map(str, array.shape))
     raise NotFrozen(
         f"an array of {array.dtype} {array.shape} changes in place, so that a snapshot would change too. Annotate its "
@@ -300,27 +305,64 @@ def _differing(np: Any, before: Any, after: Any) -> Iterator[tuple[int, int]]:
         yield rest, before.size
 
 
+class _Open(threading.local):
+    """The arrays that this thread's recovery changes in place, by their addresses; `None` while there is none.
+
+    Weak, because a later record may replace such an array by another one.
+    """
+
+    arrays: weakref.WeakValueDictionary[int, Array] | None = None
+
+
+_OPEN = _Open()
+
+
+@contextmanager
+def recovering() -> Generator[None, None, None]:
+    """A block in which `patched` copies an array once, and changes the copy in place after that.
+
+    No program has the states in between. The copies are committed when the last state is frozen.
+    """
+    outer, _OPEN.arrays = _OPEN.arrays, weakref.WeakValueDictionary()
+    try:
+        yield
+    finally:
+        _OPEN.arrays = outer
+
+
 def patched(array: Any, name: Any, shape: Any, runs: Any) -> Array:
-    """Returns a committed array with other bytes in some places.
+    """Returns an array with other bytes in some places; called by a recovery.
 
     Raises:
-        OutOfMemory: the machine has no room for it.
+        MemoryError: there is no room for it.
         StateError: the bytes are not of this array.
     """
-    if sealed_memory(array) is None or array.dtype.name != name or array.shape != shape:
-        raise StateError(
-            f"a change in the journal is of an array of {name!r} {shape!r}, which the state does not have"
-        )
-    memory = filled_from(array)
-    view = memoryview(memory)
+    if not _is_open(array):
+        if sealed_memory(array) is None:
+            raise _no_such_array(name, shape)
+        array = array.copy()
+        assert _OPEN.arrays is not None
+        _OPEN.arrays[id(array)] = array
+    if array.dtype.name != name or array.shape != shape:
+        raise _no_such_array(name, shape)
+    view = memoryview(array.reshape(-1).view(_numpy().uint8))
     for start, data in runs:
         if type(start) is not int or type(data) is not bytes or not 0 <= start <= len(view) - len(data):
             raise StateError(
                 f"a change in the journal is of bytes that an array of {name} {shape} does not have"
             )
         view[start : start + len(data)] = data
-    view.release()
-    return over(memory._seal(), name, shape)
+    return cast("Array", array)
+
+
+def _is_open(array: object) -> bool:
+    return _OPEN.arrays is not None and _OPEN.arrays.get(id(array)) is array
+
+
+def _no_such_array(name: Any, shape: Any) -> StateError:
+    return StateError(
+        f"a change in the journal is of an array of {name!r} {shape!r}, which the state does not have"
+    )
 
 
 # --- what the compiled half asks --------------------------------------------------------------------------------------

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, cast
 from ropewalk._errors import JournalError, StateError
 from ropewalk._load import state as _native
 from ropewalk.journal import Journal, Sync
+from ropewalk.state._arrays import recovering
 from ropewalk.state._codec import PROTOCOL, dumps, loads
 from ropewalk.state._diff import between
 from ropewalk.state._effects import Effect
@@ -75,35 +76,38 @@ class Log:
         skipped = 0
         # Only what is open in the end is read: the functions of the others may be gone by now.
         effects: dict[tuple[int, int], bytes] = {}
-        for record in self.journal.records():
-            found = loads(record.payload)
-            if (
-                not isinstance(cast("object", found), tuple)
-                or not found
-                or found[0] not in (_STATE, _COMMIT, _DELIVERED)
-            ):
-                raise StateError(f"{self.path} is a journal, but not one of a store")
-            if found[0] == _STATE:
-                _, form, self.name, version, state, open_effects = found
-                if form != _FORMAT:
-                    raise StateError(
-                        f"{self.path} was written by a newer version of ropewalk; open it with that"
-                    )
-                effects = {(made, index): call for made, index, call in open_effects}
-            elif found[0] == _DELIVERED:
-                effects.pop((found[1], found[2]), None)
-            elif found[1] == version + 1:
-                _, version, _, changes, calls, _ = found
-                state = applied(state, changes)
-                effects.update({(version, index): call for index, call in enumerate(calls)})
-            else:
-                skipped += 1
+        with recovering():
+            for record in self.journal.records():
+                found = loads(record.payload)
+                if (
+                    not isinstance(cast("object", found), tuple)
+                    or not found
+                    or found[0] not in (_STATE, _COMMIT, _DELIVERED)
+                ):
+                    raise StateError(f"{self.path} is a journal, but not one of a store")
+                if found[0] == _STATE:
+                    _, form, self.name, version, state, open_effects = found
+                    if form != _FORMAT:
+                        raise StateError(
+                            f"{self.path} was written by a newer version of ropewalk; open it with that"
+                        )
+                    effects = {(made, index): call for made, index, call in open_effects}
+                elif found[0] == _DELIVERED:
+                    effects.pop((found[1], found[2]), None)
+                elif found[1] == version + 1:
+                    _, version, _, changes, calls, _ = found
+                    state = applied(state, changes)
+                    effects.update({(version, index): call for index, call in enumerate(calls)})
+                else:
+                    skipped += 1
+            if version >= 0:
+                state = _native.freeze(state)
         if version < 0:
             self.name = uuid.uuid4().hex
             state, version = given, 0
             self.journal.append(self._whole(version, state, []))
         else:
-            state = self._fitting(given, _native.freeze(state))
+            state = self._fitting(given, state)
         if skipped:
             _log.warning(
                 "%s has %d records of commits that were undone when the disk failed", self.path, skipped
