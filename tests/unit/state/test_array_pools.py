@@ -5,7 +5,6 @@
 from __future__ import annotations
 
 import gc
-import sys
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -57,33 +56,28 @@ def test_a_worker_maps_the_same_memory_and_cannot_write_to_it() -> None:
         assert store.submit(where).result(60)[1] == mapping_of(weights)
 
 
-@pytest.mark.parametrize("kind", ["process", "thread", "interpreter", "stdlib"])
+@pytest.mark.parametrize("kind", ["process", "thread", "stdlib"])
 def test_tasks_change_arrays_on_every_pool(kind: str) -> None:
     from concurrent.futures import ProcessPoolExecutor
     from multiprocessing import get_context
 
-    if kind == "interpreter" and sys.version_info < (3, 14):
-        pytest.skip("pools of interpreters are of Python 3.14")
     made: Any = (
         ProcessPoolExecutor(1, mp_context=get_context("spawn"))
         if kind == "stdlib"
         else ropewalk.Pool(1, kind=kind)  # type: ignore[arg-type]
     )
-    try:
-        with made as pool, Store(zoo(ROWS), pool=pool) as store:
-            results = [store.submit(scale, row, 2.0) for row in range(6)]
-            assert [result.result(60)[1] for result in results] == [512.0] * 6
-            store.submit(add_model, "new", 80).result(60)
-            state = store.snapshot()
-            assert state.model.weights[:7, 0].tolist() == [2] * 6 + [1]
-            assert (state.models["new"].weights == 7).all()
-            assert state.models["new"].weights.shape == (80, 256)
-            assert not state.models["new"].weights.flags.writeable
-            with pytest.raises(ContractViolation):
-                store.submit(sneaky).result(60)
-            assert store.version == 7
-    except ImportError as error:
-        pytest.skip(str(error))
+    with made as pool, Store(zoo(ROWS), pool=pool) as store:
+        results = [store.submit(scale, row, 2.0) for row in range(6)]
+        assert [result.result(60)[1] for result in results] == [512.0] * 6
+        store.submit(add_model, "new", 80).result(60)
+        state = store.snapshot()
+        assert state.model.weights[:7, 0].tolist() == [2] * 6 + [1]
+        assert (state.models["new"].weights == 7).all()
+        assert state.models["new"].weights.shape == (80, 256)
+        assert not state.models["new"].weights.flags.writeable
+        with pytest.raises(ContractViolation):
+            store.submit(sneaky).result(60)
+        assert store.version == 7
 
 
 def test_a_worker_that_dies_leaves_its_arrays(tmp_path: Path) -> None:
