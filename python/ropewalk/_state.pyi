@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, ItemsView, Iterable, Iterator, KeysView, Mapping, Sequence, ValuesView
 from types import GenericAlias, TracebackType
-from typing import Any, Final, Generic, Protocol, Self, SupportsIndex, TypeVar, final, overload
+from typing import Any, ClassVar, Final, Generic, Protocol, Self, SupportsIndex, TypeVar, final, overload
 
 _K = TypeVar("_K")
 _V = TypeVar("_V")
@@ -347,8 +347,8 @@ class Rule:
     def __new__(
         cls, reads: bool, writes: bool, zone: int, record: type | None, names: tuple[str, ...]
     ) -> Self: ...
-    def link(self, fields: tuple[Rule | None, ...] | None, items: Rule | None, /) -> None:
-        """Sets the rules of the places below, once."""
+    def link(self, fields: tuple[Rule | None, ...] | None, items: Rule | None, arrays: object, /) -> None:
+        """Sets the rules of the places below, once, and the shape of the place if arrays are declared below."""
     def number(self, touches: int, changes: int, /) -> None:
         """Sets the numbered parts that transactions with this rule touch, and those that they may change."""
 
@@ -416,6 +416,13 @@ class CounterDraft:
     def __le__(self, other: Any, /) -> bool: ...
     def __gt__(self, other: Any, /) -> bool: ...
     def __ge__(self, other: Any, /) -> bool: ...
+
+@final
+class ArrayDraft:
+    """An array as a transaction sees and changes it; `ropewalk.state` gives it what NumPy's arrays have."""
+
+    __hash__: ClassVar[None]  # type: ignore[assignment]
+    def _held(self, access: int, /) -> Any: ...
 
 @final
 class Transaction:
@@ -521,13 +528,16 @@ class StoreBase:
     def _close(self) -> None: ...
 
 def set_hooks(
-    kind_of: Callable[[type], Record | None],
+    kind_of: Callable[[type], Record | bool | None],
     violated: Callable[[Transaction, tuple[Any, ...], str], BaseException],
     plain: Callable[[Transaction, Any], Any],
     err: type,
     /,
 ) -> None:
     """Sets what asks the package about classes, what makes its errors and its results, and the class of failures."""
+
+def set_arrays(arrays: object, kind: type | None, /) -> None:
+    """Sets what makes, checks and settles arrays, and NumPy's class of them once it is imported."""
 
 def add_leaf(kind: type, /) -> None:
     """Says that objects of a class never change and have no parts."""
@@ -540,6 +550,9 @@ def replaced(record: _T, name: str, value: Any, /) -> _T:
 
 def transaction_of(draft: Any, /) -> Transaction:
     """Returns the transaction that a draft belongs to."""
+
+def path_of(draft: Any, /) -> tuple[Any, ...]:
+    """Returns the names, keys and indices that lead to a draft from the whole state."""
 
 def encode_json(
     value: Any,

@@ -65,6 +65,14 @@ class SharedBuffer:
         """
     def __reduce_ex__(self, protocol: Any, /) -> Any: ...
     def _lend(self) -> tuple[int, int, int, int] | None: ...
+    def _seal(self) -> SharedBuffer:
+        """Returns the same memory as a buffer that can only be read, and releases this one.
+
+        Raises:
+            BufferError: arrays or memoryviews still use it.
+        """
+    @property
+    def _sealed(self) -> bool: ...
     @property
     def readonly(self) -> bool: ...
 

@@ -361,10 +361,16 @@ def _copy_in(data: bytes) -> SharedBuffer:
     return worker.shared_from(data)
 
 
+def _attach_sealed(*handle: int) -> SharedBuffer:
+    return worker.shared_attach(*handle)._seal()
+
+
 def reduce_buffer(memory: SharedBuffer) -> Any:
     """Pickles a shared buffer; the compiled class calls this."""
     handle = memory._lend()
-    return (_copy_in, (bytes(memory),)) if handle is None else (_attach_buffer, handle)
+    if handle is None:
+        return _copy_in, (bytes(memory),)
+    return _attach_sealed if memory._sealed else _attach_buffer, handle
 
 
 if TYPE_CHECKING:

@@ -12,4 +12,5 @@ TABLES = (
     "threads",
     "parallel",
     "worker",
+    "arrays",
 )

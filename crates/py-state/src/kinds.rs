@@ -1,4 +1,4 @@
-//! What a value is to a transaction: a map, a vector, a record, or a leaf that has no parts.
+//! What a value is to a transaction: a map, a vector, a record, an array, or a leaf that has no parts.
 
 use std::ptr;
 
@@ -13,6 +13,8 @@ use crate::types::State;
 /// What a value is.
 pub(crate) enum Kind {
     Leaf,
+    /// An array of NumPy's, whether it can change or not.
+    Array,
     Map,
     Vector,
     /// Its `Record`.
@@ -39,6 +41,8 @@ pub(crate) unsafe fn kind_of(types: &State, value: Pointer) -> Result<Kind, Rais
             Ok(Kind::Vector)
         } else if is_atom(class) {
             Ok(Kind::Leaf)
+        } else if class == types.array.cast() {
+            Ok(Kind::Array)
         } else {
             of_class(types, class)
         }
@@ -87,6 +91,10 @@ pub(crate) unsafe fn of_class(types: &State, class: *mut ffi::PyTypeObject) -> R
         let found = Object::share(types.kind_of)?.call(&[class.as_ptr()])?;
         if found.is_none() {
             return Ok(Kind::Leaf);
+        }
+        if found.as_ptr() == ffi::Py_True() {
+            // It is the first array: the package has not said yet which class that is.
+            return Ok(Kind::Array);
         }
         checked(types, found, &class).map(Kind::Record).ok_or_else(|| {
             ffi::PyErr_SetString(

@@ -47,6 +47,8 @@ pub(crate) struct Rule {
     fields: std::cell::UnsafeCell<Vec<Field>>,
     /// The rule of a collection's items, or null.
     items: Field,
+    /// The shape of the place, if an array is declared somewhere below it; else null.
+    pub(crate) arrays: Field,
     /// For the rule of a whole state: the numbered parts that a transaction touches, and those that it may change.
     /// Without them it is all parts.
     slots: OnceLock<(Slots, Slots)>,
@@ -251,6 +253,7 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
                 keys,
                 fields: std::cell::UnsafeCell::new(Vec::new()),
                 items: Field::empty(),
+                arrays: Field::empty(),
                 slots: OnceLock::new(),
             },
         )
@@ -331,7 +334,8 @@ unsafe fn slots_of(given: Pointer) -> Result<Slots, Raised> {
     }
 }
 
-/// `rule.link(fields, items)`: the rules below, each a rule or `None`; called once, before the rule is used.
+/// `rule.link(fields, items, arrays)`: the rules below, each a rule or `None`, and the shape of the place if arrays are
+/// declared below, or `None`; called once, before the rule is used.
 #[entry]
 pub(crate) unsafe extern "C" fn link(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: a rule, and as many live arguments as `count` says.
@@ -351,13 +355,14 @@ unsafe fn linked(own: Pointer, arguments: *mut Pointer, count: isize) -> Result<
         let wrong = || {
             ffi::PyErr_SetString(
                 ffi::PyExc_TypeError,
-                c"link takes a tuple of rules and None, or None, and a rule or None, once".as_ptr(),
+                c"link takes a tuple of rules and None, or None, a rule or None, and a shape or None, once"
+                    .as_ptr(),
             );
             Err(Raised)
         };
         let rule = content::<Rule>(own);
         let fields = rule.fields.get();
-        if count != 2 || !(*fields).is_empty() || !rule.items.get().is_null() {
+        if count != 3 || !(*fields).is_empty() || !rule.items.get().is_null() {
             return wrong();
         }
         let (given, items) = (*arguments, *arguments.add(1));
@@ -384,6 +389,9 @@ unsafe fn linked(own: Pointer, arguments: *mut Pointer, count: isize) -> Result<
         if let Some(items) = items.take() {
             rule.items.set(items);
         }
+        if *arguments.add(2) != ffi::Py_None() {
+            rule.arrays.set(Object::share(*arguments.add(2))?);
+        }
         *fields = linked;
         Ok(())
     }
@@ -400,7 +408,7 @@ pub(crate) unsafe extern "C" fn traverse(object: Pointer, visit: ffi::visitproc,
                 return answer;
             }
         }
-        let answer = heap::visit_fields(&[&rule.class, &rule.info, &rule.items], visit, arg);
+        let answer = heap::visit_fields(&[&rule.class, &rule.info, &rule.items, &rule.arrays], visit, arg);
         if answer != 0 { answer } else { heap::visit_type(object, visit, arg) }
     }
 }
@@ -411,7 +419,7 @@ pub(crate) unsafe extern "C" fn clear(object: Pointer) -> c_int {
     unsafe {
         let rule = content::<Rule>(object);
         let fields = std::mem::take(&mut *rule.fields.get());
-        drop((fields, rule.items.take(), rule.info.take()));
+        drop((fields, rule.items.take(), rule.info.take(), rule.arrays.take()));
     }
     0
 }

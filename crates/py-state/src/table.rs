@@ -11,7 +11,7 @@ use ropewalk_capi::object::{Object, Raised};
 
 use crate::draft::scope::Scope;
 use crate::draft::shown::compare;
-use crate::draft::{counter, map, record as record_draft, vector};
+use crate::draft::{array, counter, map, record as record_draft, vector};
 use crate::kinds::{self, Kind};
 use crate::node::Pointer;
 use crate::record::{self, Record};
@@ -31,6 +31,7 @@ pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
     state.map_draft = map_draft_type(module)?.into_ptr();
     state.vector_draft = vector_draft_type(module)?.into_ptr();
     state.counter_draft = counter_draft_type(module)?.into_ptr();
+    state.array_draft = array_draft_type(module)?.into_ptr();
     state.transaction = transaction_type(module)?.into_ptr();
     state.store = store_type(module)?.into_ptr();
     // SAFETY: the thread is attached; live types, and a fresh module of ours.
@@ -44,6 +45,7 @@ pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
         module::add(module, c"MapDraft", state.map_draft)?;
         module::add(module, c"VectorDraft", state.vector_draft)?;
         module::add(module, c"CounterDraft", state.counter_draft)?;
+        module::add(module, c"ArrayDraft", state.array_draft)?;
         module::add(module, c"Transaction", state.transaction)?;
         module::add(module, c"StoreBase", state.store)
     }
@@ -57,6 +59,11 @@ pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
             set_hooks,
             c"Sets what asks the package about classes, and what makes its errors.",
         ),
+        fast_method(
+            c"set_arrays",
+            set_arrays,
+            c"Sets what makes and checks arrays, and NumPy's class of them or None.",
+        ),
         method(
             c"add_leaf",
             add_leaf,
@@ -64,6 +71,12 @@ pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
             c"Says that objects of a class never change and have no parts.",
         ),
         method(c"transaction_of", transaction_of, ffi::METH_O, c"The transaction that a draft belongs to."),
+        method(
+            c"path_of",
+            path_of,
+            ffi::METH_O,
+            c"The names, keys and indices that lead to a draft from the whole state.",
+        ),
         fast_method(c"replaced", replaced, c"A copy of a record with another value in a field."),
         method(
             c"freeze",
@@ -109,6 +122,31 @@ unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: 
     }
 }
 
+/// `set_arrays(arrays, class)`
+#[entry]
+unsafe extern "C" fn set_arrays(module: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
+    // SAFETY: our module, and as many live arguments as `count` says.
+    unsafe {
+        let done = (|| {
+            let Some(state) = types::MODULE.state(module).filter(|_| count == 2) else {
+                let said = c"set_arrays takes what makes arrays, and a class or None";
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, said.as_ptr());
+                return Err(Raised);
+            };
+            let (arrays, class) = (Object::share(*arguments)?, Object::share(*arguments.add(1))?);
+            let old = [
+                std::mem::replace(&mut state.arrays, arrays.into_ptr()),
+                std::mem::replace(&mut state.array, class.into_ptr()),
+            ];
+            for old in old {
+                drop(Object::own(old));
+            }
+            Ok(Object::none())
+        })();
+        done.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
 /// `add_leaf(class)`
 #[entry]
 unsafe extern "C" fn add_leaf(module: Pointer, class: Pointer) -> Pointer {
@@ -137,6 +175,25 @@ unsafe extern "C" fn transaction_of(module: Pointer, draft: Pointer) -> Pointer 
             let head = crate::draft::head(state, draft);
             head.open()?;
             head.scope.share().ok_or(Raised)
+        })();
+        found.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
+/// `path_of(draft)`
+#[entry]
+unsafe extern "C" fn path_of(module: Pointer, draft: Pointer) -> Pointer {
+    // SAFETY: our module, and a live argument, whose type is checked.
+    unsafe {
+        let found = (|| {
+            let state = types::of_module(module)?;
+            if !state.is_draft(draft) {
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"path_of takes a draft".as_ptr());
+                return Err(Raised);
+            }
+            let head = crate::draft::head(state, draft);
+            head.open()?;
+            crate::draft::path_to(state, head, draft, ptr::null_mut())
         })();
         found.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
     }
@@ -215,7 +272,7 @@ fn rule_type(module: &Object) -> Result<Object, Raised> {
                 fast_method(
                     c"link",
                     rule::link,
-                    c"link($self, fields, items, /)\n--\n\nSets the rules of the places below, once.",
+                    c"link($self, fields, items, arrays, /)\n--\n\nSets the rules of the places below, once.",
                 ),
                 fast_method(
                     c"number",
@@ -368,6 +425,31 @@ fn counter_draft_type(module: &Object) -> Result<Object, Raised> {
                 (ffi::Py_tp_dealloc, dealloc::<counter::Draft> as *mut c_void),
                 (ffi::Py_tp_traverse, counter::traverse as *mut c_void),
                 (ffi::Py_tp_clear, counter::clear as *mut c_void),
+            ],
+        },
+    )
+}
+
+fn array_draft_type(module: &Object) -> Result<Object, Raised> {
+    make_type::<array::Draft>(
+        module,
+        Type {
+            name: c"ropewalk._state.ArrayDraft",
+            doc: c"An array as a transaction sees and changes it.",
+            flags: ffi::Py_TPFLAGS_HAVE_GC | MADE_HERE,
+            methods: vec![method(
+                c"_held",
+                array::held,
+                ffi::METH_O,
+                c"_held($self, access, /)\n--\n\nThe transaction's copy, or the committed array.",
+            )],
+            getters: vec![],
+            slots: &[
+                (ffi::Py_tp_hash, ffi::PyObject_HashNotImplemented as *mut c_void),
+                (ffi::Py_tp_repr, array::repr as *mut c_void),
+                (ffi::Py_tp_dealloc, dealloc::<array::Draft> as *mut c_void),
+                (ffi::Py_tp_traverse, array::traverse as *mut c_void),
+                (ffi::Py_tp_clear, array::clear as *mut c_void),
             ],
         },
     )

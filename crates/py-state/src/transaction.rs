@@ -173,7 +173,7 @@ pub(crate) unsafe extern "C" fn savepoint(own: Pointer, _: Pointer) -> Pointer {
     unsafe {
         let made = (|| {
             let scope = open(own)?;
-            let place = savepoint::set(scope)?;
+            let place = savepoint::set(types::of(ffi::Py_TYPE(own))?, scope)?;
             let effects = scope.effects.share().map_or(0, |list| ffi::PyList_Size(list.as_ptr()));
             Object::own(ffi::Py_BuildValue(c"nn".as_ptr(), place.cast_signed(), effects))
         })();

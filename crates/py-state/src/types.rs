@@ -36,6 +36,7 @@ pub(crate) struct State {
     pub(crate) map_draft: Pointer,
     pub(crate) vector_draft: Pointer,
     pub(crate) counter_draft: Pointer,
+    pub(crate) array_draft: Pointer,
     pub(crate) transaction: Pointer,
     pub(crate) store: Pointer,
     /// `kind_of(class)`: the `Record` of a class, or `None` for a class whose objects never change; it raises for
@@ -48,6 +49,10 @@ pub(crate) struct State {
     pub(crate) plain: Pointer,
     /// The class `Err`. Set by the package.
     pub(crate) err: Pointer,
+    /// What makes, checks and settles arrays: an object with methods. Set by the package.
+    pub(crate) arrays: Pointer,
+    /// NumPy's class of arrays, set by the package once there is an array; null or `None` before.
+    pub(crate) array: Pointer,
     /// Classes that are leaves and keep no mark: a `dict` from each to `None`.
     pub(crate) leaves: Pointer,
     /// The name under which a class keeps its `Record`.
@@ -77,12 +82,15 @@ impl State {
             &mut self.map_draft,
             &mut self.vector_draft,
             &mut self.counter_draft,
+            &mut self.array_draft,
             &mut self.transaction,
             &mut self.store,
             &mut self.kind_of,
             &mut self.violated,
             &mut self.plain,
             &mut self.err,
+            &mut self.arrays,
+            &mut self.array,
             &mut self.leaves,
             &mut self.record_name,
         ]
@@ -105,6 +113,7 @@ impl State {
             || kind == self.map_draft
             || kind == self.vector_draft
             || kind == self.counter_draft
+            || kind == self.array_draft
     }
 }
 

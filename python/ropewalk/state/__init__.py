@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from ropewalk._errors import BadJson, ContractViolation, NoSuchPath, NotFrozen, NotJson, StateError
 from ropewalk._load import state as _native
+from ropewalk.state._array_draft import writable
 from ropewalk.state._contract import Contract, describe
 from ropewalk.state._dtypes import (
     bool_,
@@ -140,4 +141,5 @@ __all__ = [
     "uint32",
     "uint64",
     "value_at",
+    "writable",
 ]

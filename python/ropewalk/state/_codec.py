@@ -10,10 +10,11 @@ import dataclasses
 import io
 import pickle
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
-from ropewalk._errors import StateError
+from ropewalk._errors import OutOfMemory, StateError
+from ropewalk.state._arrays import is_array_class, reduced
 from ropewalk.state._kinds import kind_of, names_of
 from ropewalk.state._records import is_dataclass, is_record
 
@@ -24,6 +25,9 @@ class _Reducers(dict[type, Callable[[Any], Any]]):
     """How pickle takes objects apart, by class: records by their names, all others as they say."""
 
     def __missing__(self, kind: type) -> Callable[[Any], Any]:
+        if is_array_class(kind):
+            self[kind] = _reduce_array
+            return _reduce_array
         if not is_record(kind):
             raise KeyError(kind)
         names = names_of(kind)
@@ -41,14 +45,41 @@ class _Reducers(dict[type, Callable[[Any], Any]]):
             return default
 
 
-def dumps(value: object) -> bytes:
+def _reduce_array(array: Any) -> Any:
+    return reduced(array, PROTOCOL)
+
+
+#: Smaller arrays than this, in bytes, are pickled for other processes, too.
+_SMALL = 16 << 10
+#: So many arrays are lent with one value at most; a task can refer to no more than 128 pieces of shared memory.
+_MOST = 40
+
+
+def dumps(value: object, lent: list[Any] | None = None) -> bytes:
     """Returns a value as bytes.
+
+    Where a list is given, it gets the memory of large arrays, which `loads` needs beside the bytes.
 
     Raises:
         StateError: a part of it cannot be pickled.
     """
     buffer = io.BytesIO()
-    pickler = pickle.Pickler(buffer, PROTOCOL)
+
+    def lend(part: pickle.PickleBuffer) -> bool:
+        """Keeps the memory of an array of a state; others stay in the bytes."""
+        with memoryview(part) as view:
+            memory: Any = view.obj
+            if (
+                lent is None
+                or len(lent) >= _MOST
+                or view.nbytes < _SMALL
+                or not getattr(memory, "_sealed", False)
+            ):
+                return True
+        lent.append(memory)
+        return False
+
+    pickler = pickle.Pickler(buffer, PROTOCOL, buffer_callback=None if lent is None else lend)
     # A new table each time, so that no class is kept alive by what was written of it.
     pickler.dispatch_table = cast("Any", _Reducers())
     try:
@@ -61,15 +92,15 @@ def dumps(value: object) -> bytes:
     return buffer.getvalue()
 
 
-def loads(data: bytes) -> Any:
-    """Returns the value that `dumps` has written.
+def loads(data: bytes, lent: Iterable[Any] = ()) -> Any:
+    """Returns the value that `dumps` has written, with the memory that it has lent.
 
     Raises:
         StateError: a class that it needs is gone, or has other fields.
     """
     try:
-        return pickle.loads(data)
-    except StateError:
+        return pickle.loads(data, buffers=lent)
+    except (StateError, OutOfMemory):
         raise
     except Exception as error:
         raise StateError(

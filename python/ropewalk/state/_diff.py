@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from ropewalk._load import state as _native
+from ropewalk.state._arrays import sealed_memory
 from ropewalk.state._kinds import names_of
 from ropewalk.state._records import is_record
 from ropewalk.state._replay import MISSING, Change, is_map, is_vector
@@ -38,6 +39,9 @@ def between(old: Any, new: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Ch
                 yield from between(getattr(old, name), getattr(new, name), (*path, name))
             return
         if isinstance(new, (int, str, bytes)) and old == new:
+            return
+        if sealed_memory(new) is not None and sealed_memory(old) is not None:
+            yield Change.PATCH, path, (old, new)
             return
     yield Change.SET, path, new
 

@@ -28,7 +28,10 @@ _STR, _INT, _FLOAT = 5, 6, 7
 _SET, _CHANGING_SET = 8, 9
 _OTHER = 10
 
-_DRAFTS = (_native.RecordDraft, _native.MapDraft, _native.VectorDraft, _native.CounterDraft)
+_DRAFTS = (
+    *(_native.RecordDraft, _native.MapDraft, _native.VectorDraft),
+    *(_native.CounterDraft, _native.ArrayDraft),
+)
 
 
 def duration(delta: datetime.timedelta) -> str:

@@ -13,6 +13,7 @@ from typing import Any, cast
 from ropewalk._errors import ContractViolation, NotFrozen, StateError
 from ropewalk._load import state as _native
 from ropewalk.result import Err, Ok
+from ropewalk.state._arrays import is_array_class, know
 from ropewalk.state._contract import violation
 from ropewalk.state._records import fields_of, is_dataclass, is_record
 from ropewalk.state._values import instead_of, is_leaf
@@ -27,8 +28,8 @@ _NAMES = "__ropewalk_fields__"
 _HEAP_TYPE = 1 << 9
 
 
-def kind_of(kind: type) -> _native.Record | None:
-    """Returns what is known of a class of records, or `None` for a class whose objects are leaves.
+def kind_of(kind: type) -> _native.Record | bool | None:
+    """Returns what is known of a class of records, `None` for a class whose objects are leaves, and `True` for arrays.
 
     Raises:
         NotFrozen: its objects can be changed in place.
@@ -43,10 +44,15 @@ def kind_of(kind: type) -> _native.Record | None:
     if "generic" in above and "void" not in above:
         # A number of NumPy's.
         return None
+    if is_array_class(kind):
+        know()
+        return True
     if hasattr(kind, "__array_interface__"):
         raise NotFrozen(
-            f"a value of class {kind.__qualname__} is an array, and stores take no arrays yet. Keep it outside of the "
-            f"state, in shared memory with ropewalk.share for instance, and put its name or number into the state"
+            f"a value of class {kind.__qualname__} is an array, which changes in place, so that a snapshot would "
+            f'change too. Annotate its place with Shm[float32, "n 256"], where names may stand for lengths, and the '
+            f"state keeps a copy; or keep the array outside of the state, in shared memory with ropewalk.share for "
+            f"instance"
         )
     instead = instead_of(kind)
     if instead:
@@ -186,6 +192,8 @@ def text_in(state: Any, steps: tuple[Any, ...]) -> str:
         if isinstance(step, str) and at is not None and is_record(type(at)):
             found += f".{step}" if found else step
             at = getattr(at, step, None)
+        elif step is ...:
+            found, at = f"{found}[...]", None
         else:
             found += f"[{step!r}]"
             try:
@@ -195,7 +203,10 @@ def text_in(state: Any, steps: tuple[Any, ...]) -> str:
     return found or "the state"
 
 
-_DRAFTS = (_native.RecordDraft, _native.MapDraft, _native.VectorDraft, _native.CounterDraft)
+_DRAFTS = (
+    *(_native.RecordDraft, _native.MapDraft, _native.VectorDraft),
+    *(_native.CounterDraft, _native.ArrayDraft),
+)
 
 
 def _is_one_of(kind: object, *others: object) -> bool:
@@ -228,6 +239,8 @@ def plain(transaction: _native.Transaction, result: Any) -> Any:
         )
     if _is_draft(result):
         return transaction.value(result)
+    if getattr(kind, "_is_part_of_array", False):
+        return result.copy()
     if _is_one_of(kind, Ok, Err):
         inner = result.value if kind is Ok else result.error
         value = plain(transaction, inner)

@@ -14,11 +14,12 @@ from typing import TYPE_CHECKING, Any, cast
 from ropewalk._errors import JournalError, StateError
 from ropewalk._load import state as _native
 from ropewalk.journal import Journal, Record, Sync, read
+from ropewalk.state._arrays import recovering
 from ropewalk.state._codec import PROTOCOL, dumps, loads
 from ropewalk.state._diff import between
 from ropewalk.state._effects import Effect, packed, unpacked
 from ropewalk.state._past import with_transients
-from ropewalk.state._replay import applied
+from ropewalk.state._replay import applied, recorded
 
 if TYPE_CHECKING:
     from ropewalk.state._shape import Shape
@@ -78,27 +79,30 @@ class Log:
         skipped = 0
         # Only what is open in the end is read: the functions of the others may be gone by now.
         effects: dict[tuple[int, int], bytes] = {}
-        for record in self.journal.records():
-            known, self._first = self._first, None
-            found = known[1] if known is not None and known[0] == record else _read(self.path, record)
-            if found[0] == _STATE:
-                _, _, self.name, version, state, open_effects = found
-                effects = {(made, index): call for made, index, call in open_effects}
-            elif found[0] == _DELIVERED:
-                effects.pop((found[1], found[2]), None)
-            elif found[1] == version + 1:
-                _, version, _, changes, calls, _ = found
-                state = applied(state, changes)
-                effects.update({(version, index): call for index, call in enumerate(calls)})
-            else:
-                skipped += 1
+        with recovering():
+            for record in self.journal.records():
+                known, self._first = self._first, None
+                found = known[1] if known is not None and known[0] == record else _read(self.path, record)
+                if found[0] == _STATE:
+                    _, _, self.name, version, state, open_effects = found
+                    effects = {(made, index): call for made, index, call in open_effects}
+                elif found[0] == _DELIVERED:
+                    effects.pop((found[1], found[2]), None)
+                elif found[1] == version + 1:
+                    _, version, _, changes, calls, _ = found
+                    state = applied(state, changes)
+                    effects.update({(version, index): call for index, call in enumerate(calls)})
+                else:
+                    skipped += 1
+            if version >= 0:
+                state = _native.freeze(state)
         if version < 0:
             self.name = uuid.uuid4().hex
             state, version = given, 0
             self.journal.append(self._whole(version, state, []))
         else:
             _check_kind(self.path, type(given), type(state))
-            state = with_transients(shape, given, _native.freeze(state))
+            state = with_transients(shape, given, state)
         if skipped:
             _log.warning(
                 "%s has %d records of commits that were undone when the disk failed", self.path, skipped
@@ -126,11 +130,11 @@ class Log:
         if effects is None and all(type(value) in _ATOMS for _, _, value in changes):
             # The C function alone writes the same bytes in a fraction of the time.
             return pickle.dumps(record, PROTOCOL)
-        return dumps(record)
+        return dumps((_COMMIT, version, record[2], recorded(changes), calls, record[5]))
 
     def encode_step(self, version: int, old: Any, new: Any, meta: Any) -> bytes:
         """Returns the record of a commit that was made of an older state."""
-        changes = [(int(change), path, value) for change, path, value in between(old, new)]
+        changes = recorded([(int(change), path, value) for change, path, value in between(old, new)])
         return dumps((_COMMIT, version, tuple(meta), changes, (), time.time()))
 
     def delivered(self, version: int, index: int) -> None:

@@ -32,7 +32,10 @@ def patch_between(old: Any, new: Any) -> list[Operation]:
     found: list[Operation] = []
     for change, path, value in between(old, new):
         where = _pointer(path)
-        if change is Change.SET:
+        if change is Change.PATCH:
+            # The array as it is now, of which nothing is copied.
+            found.append({"op": "replace", "path": where, "value": value[1]})
+        elif change is Change.SET:
             op = "replace" if not path or _has(old, path) else "add"
             found.append({"op": op, "path": where, "value": value})
         elif change is Change.DELETE:

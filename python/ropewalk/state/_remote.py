@@ -36,11 +36,14 @@ class _Checkpoint(NamedTuple):
     #: Pickled, in shared memory if the pool can pass that.
     data: Any
     size: int
+    #: The memory of its arrays, which the worker maps.
+    lent: list[Any]
 
 
 class _Changes(NamedTuple):
     version: int
     data: bytes
+    lent: list[Any]
 
 
 class _Sent(NamedTuple):
@@ -154,24 +157,26 @@ class Remote:
         with self._lock:
             checkpoint, changes = self._checkpoints.get(place), self._changes.get(place)
         if checkpoint is not None and (changes is None or changes.version != version):
-            changes = _Changes(
-                version, dumps([(int(one), path, new) for one, path, new in between(checkpoint.value, value)])
-            )
+            changed: list[Any] | None = [] if is_shared else None
+            found = [_whole(int(one), path, new) for one, path, new in between(checkpoint.value, value)]
+            changes = _Changes(version, dumps(found, changed), changed or [])
             if len(changes.data) > max(_SMALL, _STALE * checkpoint.size):
                 checkpoint = None
         if checkpoint is None:
-            data: Any = dumps(value)
+            lent: list[Any] | None = [] if is_shared else None
+            data: Any = dumps(value, lent)
             size = len(data)
             if is_shared:
                 from ropewalk.shared import share
 
                 data = cast("Any", share(data))
-            checkpoint, changes = _Checkpoint(version, value, data, size), _Changes(version, dumps([]))
+            checkpoint = _Checkpoint(version, value, data, size, lent or [])
+            changes = _Changes(version, dumps([]), [])
         assert changes is not None
         with self._lock:
             self._checkpoints[place], self._changes[place] = checkpoint, changes
         key = (self._name, name, checkpoint.version)
-        return Part(name, key, checkpoint.data, changes.data, version)
+        return Part(name, key, checkpoint.data, changes.data, version, checkpoint.lent, changes.lent)
 
     # --- the way back -------------------------------------------------------------------------------------------------
 
@@ -256,6 +261,11 @@ class Remote:
             return self._store._commit(transaction, 0)
         finally:
             transaction.abort()
+
+
+def _whole(number: int, path: tuple[Any, ...], value: Any) -> tuple[int, tuple[Any, ...], Any]:
+    """Returns a change as a worker repeats it: of an array, the one that takes the other's place."""
+    return (int(Change.SET), path, value[1]) if number == Change.PATCH else (number, path, value)
 
 
 def _has_keys(at: object) -> bool:

@@ -8,6 +8,7 @@ from typing import Any, cast
 
 from ropewalk._errors import StateError
 from ropewalk._load import state as _native
+from ropewalk.state._arrays import changed_runs, patched
 from ropewalk.state._kinds import replaced
 from ropewalk.state._records import is_record
 
@@ -30,6 +31,9 @@ class Change(IntEnum):
     ADD = 3
     #: So many items were taken from the end.
     DROP = 4
+    #: An array has other items: it, and the array that takes its place; in a record the type of the items, the
+    #: dimensions, and the bytes that differ.
+    PATCH = 5
 
 
 #: A change, the names, keys and indices that lead to its place, and its value.
@@ -46,6 +50,21 @@ def applied(state: Any, changes: Changes) -> Any:
         StateError: a change is not one of this state.
     """
     return _applied(state, changes, 0)
+
+
+def recorded(changes: Changes) -> Changes:
+    """Returns changes as a record has them: of an array that has changed in few places, only these."""
+    return [_recorded(*change) for change in changes]
+
+
+def _recorded(number: int, path: tuple[Any, ...], value: Any) -> tuple[int, tuple[Any, ...], Any]:
+    if number != Change.PATCH:
+        return number, path, value
+    old, new = value
+    runs = changed_runs(old, new)
+    if runs is None:
+        return int(Change.SET), path, new
+    return number, path, (new.dtype.name, new.shape, runs)
 
 
 def is_map(value: object) -> bool:
@@ -97,6 +116,8 @@ def _below(at: Any, changes: Changes, depth: int) -> Any:
                     old = old.delete(key)
                 elif number == Change.SET:
                     old = old.set(key, value)
+                elif number == Change.PATCH:
+                    old = old.set(key, patched(old[key], *value))
                 elif number == Change.ADD:
                     # A counter that nobody had counted is 0.
                     old = old.set(key, old.get(key, 0) + value)
@@ -133,6 +154,8 @@ def _here(at: Any, change: Change, value: Any) -> Any:
         return value
     if change is Change.ADD:
         return at + value
+    if change is Change.PATCH:
+        return patched(at, *value)
     items = cast("PVector[Any]", at)
     if change is Change.APPEND:
         return items.extend(value)

@@ -12,9 +12,10 @@ from typing import Any, NamedTuple
 
 from ropewalk._load import state as _native
 from ropewalk.result import Err
+from ropewalk.state._arrays import Lent, sealed_memory
 from ropewalk.state._codec import loads
 from ropewalk.state._kinds import kind_of, plain
-from ropewalk.state._replay import applied
+from ropewalk.state._replay import Change, applied
 from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import shape_of
 from ropewalk.state._task import Task
@@ -34,6 +35,9 @@ class Part(NamedTuple):
     #: The pickled changes since, and the version that they lead to.
     changes: bytes
     version: int
+    #: The memory of the arrays in the checkpoint, and in the changes.
+    lent: list[Any]
+    lent_since: list[Any]
 
 
 class Done(NamedTuple):
@@ -58,11 +62,11 @@ def _value(part: Part) -> Any:
     """The value of a field at the version of the part."""
     known = _CHECKPOINTS.get(part.key)
     if known is None:
-        first = loads(bytes(memoryview(part.checkpoint)))
+        first = loads(bytes(memoryview(part.checkpoint)), part.lent)
         known = first, _Kept(part.key[2], first)
     checkpoint, newest = known
     if newest.version != part.version:
-        newest = _Kept(part.version, applied(checkpoint, loads(part.changes)))
+        newest = _Kept(part.version, applied(checkpoint, loads(part.changes, part.lent_since)))
     _CHECKPOINTS[part.key] = checkpoint, newest
     _CHECKPOINTS.move_to_end(part.key)
     while len(_CHECKPOINTS) > _MOST:
@@ -94,9 +98,17 @@ def run_in_worker(
         reads = [
             (path, access) for path, access in transaction.footprint() if access in ("read", "seen", "whole")
         ]
-        return Done(result, reads, transaction.changes(), list(transaction.effects or ()))
+        changes = [_sent(*change) for change in transaction.changes()]
+        return Done(result, reads, changes, list(transaction.effects or ()))
     finally:
         transaction.abort()
+
+
+def _sent(number: int, path: tuple[Any, ...], value: Any) -> tuple[int, tuple[Any, ...], Any]:
+    """Returns a change on its way to the parent: an array is sent in place."""
+    if number == Change.PATCH:
+        number, value = int(Change.SET), value[1]
+    return number, path, value if sealed_memory(value) is None else Lent(value)
 
 
 class _Label(NamedTuple):

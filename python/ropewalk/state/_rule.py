@@ -12,7 +12,7 @@ from typing import Any, TypeVar, cast, overload
 
 from ropewalk.state._contract import Contract, plain_steps, zone_below
 from ropewalk.state._paths import EACH, Key, Path, Step, steps_of
-from ropewalk.state._shape import Kind, Shape
+from ropewalk.state._shape import Kind, Shape, has_arrays
 from ropewalk.state._zones import INHERITED, Zone
 
 R = TypeVar("R")
@@ -33,7 +33,7 @@ class Rule:
     `ropewalk check`, and whatever examines a rule.
     """
 
-    __slots__ = ("fields", "items", "names", "reads", "record", "writes", "zone")
+    __slots__ = ("arrays", "fields", "items", "names", "reads", "record", "writes", "zone")
 
     def __init__(
         self, reads: bool, writes: bool, zone: int, record: type | None, names: tuple[str, ...]
@@ -45,11 +45,18 @@ class Rule:
         self.names = names
         self.fields: tuple[Rule | None, ...] | None = None
         self.items: Rule | None = None
+        self.arrays: Shape | None = None
 
-    def link(self, fields: tuple[Rule | None, ...] | None, items: Rule | None) -> None:
-        """Sets the rules of what is below, once they are made: a rule may be below itself."""
+    def link(
+        self, fields: tuple[Rule | None, ...] | None, items: Rule | None, arrays: Shape | None = None
+    ) -> None:
+        """Sets the rules of what is below, once they are made: a rule may be below itself.
+
+        `arrays` is the shape of the place, if arrays are declared below it.
+        """
         self.fields = fields
         self.items = items
+        self.arrays = arrays
 
     def below(self, step: Step) -> Rule | None:
         """Returns the rule one step below; `None` where nothing is declared."""
@@ -113,7 +120,7 @@ def compile_rule(
     shape: Shape,
     contract: Contract | None,
     make: Callable[[bool, bool, int, type | None, tuple[str, ...]], R],
-    link: Callable[[R, tuple[R | None, ...] | None, R | None], object],
+    link: Callable[[R, tuple[R | None, ...] | None, R | None, Shape | None], object],
 ) -> R: ...
 def compile_rule(shape: Shape, contract: Contract | None, make: Any = Rule, link: Any = Rule.link) -> Any:
     """Returns the rule of a whole state; without a contract all is allowed that the zones allow.
@@ -155,7 +162,7 @@ def compile_rule(shape: Shape, contract: Contract | None, make: Any = Rule, link
                 )
             if shape.items is not None:
                 items = rule_of(shape.items, declared.below(EACH))
-        link(one, fields, items)
+        link(one, fields, items, shape if shape.kind is not Kind.LEAF and has_arrays(shape) else None)
         return one
 
     return placed(shape, _whole(shape, contract).arrived(shape))

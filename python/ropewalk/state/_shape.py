@@ -58,6 +58,7 @@ class Shape:
 
     __slots__ = (
         "__weakref__",
+        "_has_arrays",
         "_places",
         "annotation",
         "array",
@@ -88,6 +89,8 @@ class Shape:
         self.of_policy = False
         #: The numbered places below, which `_slots` makes when a contract asks.
         self._places: Any = None
+        #: What `has_arrays` has found; `None` before it was asked.
+        self._has_arrays: bool | None = None
 
     def field(self, name: str) -> Shape:
         """Returns the shape of a field.
@@ -115,6 +118,22 @@ class Shape:
     def __repr__(self) -> str:
         zone = "" if self.zone is Zone.PLAIN else f", {self.zone.name}"
         return f"<Shape {self.kind.name} {name_of(self.annotation)}{zone}>"
+
+
+def has_arrays(shape: Shape) -> bool:
+    """Whether an array is declared at a place or somewhere below it."""
+    if shape._has_arrays is None:
+        seen: set[int] = set()
+        rest = [shape]
+        found = False
+        while rest and not found:
+            one = rest.pop()
+            found = one.array is not None
+            if id(one) not in seen:
+                seen.add(id(one))
+                rest += [*one.fields, *([] if one.items is None else [one.items])]
+        shape._has_arrays = found
+    return shape._has_arrays
 
 
 def no_such_field(shape: Shape, name: str) -> NoSuchPath:
@@ -270,7 +289,12 @@ class _Building:
     def _union(self, annotation: Any, where: str, bound: dict[Any, Any]) -> Shape:
         arms = [self.of(arm, where, bound) for arm in get_args(annotation) if arm is not type(None)]
         if len(arms) == 1:
-            return arms[0]
+            if arms[0].array is None:
+                return arms[0]
+            made = arms[0].in_zone(Zone.ARRAY, arms[0].array)
+            # It says that the place may be without an array.
+            made.annotation = annotation
+            return made
         if all(arm.kind is Kind.LEAF and arm.zone is Zone.PLAIN for arm in arms):
             return Shape(Kind.LEAF, annotation)
         for arm in arms:

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 from ropewalk._checked import checked_count
 from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
+from ropewalk.state._array_shapes import entered, with_lengths
 from ropewalk.state._effects import Effect, Effects
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
@@ -92,6 +93,18 @@ class _Held(threading.local):
     claim = 0
     #: Whether it is that of a block with `exclusive=True`.
     is_exclusive = False
+
+
+def _shape_for(state: Any, policy: Mapping[Any, Any] | None) -> Shape:
+    """Returns the shape of a state that a store is opened with."""
+    if isinstance(state, (dict, _native.PMap)):
+        return policy_shape(policy or {})
+    if not is_record(type(state)):
+        # What is no state is refused with a text of its own.
+        return policy_shape({})
+    if policy is not None:
+        raise TypeError("policy is for a mapping as the state; a class has annotations")
+    return shape_of(type(state))
 
 
 class Store(_native.StoreBase, Generic[S]):
@@ -175,7 +188,8 @@ class Store(_native.StoreBase, Generic[S]):
             raise TypeError(f"pool must be an executor, or None, not {pool!r}")
         every = tuple(invariants)
         check = checker(every)
-        frozen: Any = _native.freeze(state)
+        shape = _shape_for(state, policy)
+        frozen: Any = entered(shape, state)
         if not (is_map(frozen) or is_record(type(frozen))):
             raise StateError(
                 f"the state of a store must be a record or a mapping, such as a frozen dataclass or a PMap, and not of "
@@ -201,6 +215,7 @@ class Store(_native.StoreBase, Generic[S]):
             log = Log(journal, sync, seconds, type(frozen))
             try:
                 frozen, version = log.recover(frozen, shape)
+                frozen = entered(shape, frozen)
                 for one in every:
                     check_one(one, frozen)
             except BaseException:
@@ -212,7 +227,7 @@ class Store(_native.StoreBase, Generic[S]):
                 frozen,
                 version,
                 history,
-                check,
+                with_lengths(shape, check),
                 None if log is None else log.encode,
                 None if log is None else log.handle,
             )

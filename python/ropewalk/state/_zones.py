@@ -138,8 +138,8 @@ else:
         `float32`, or NumPy's; to a type checker only the first stand for arrays. Linters that take the text for the
         name of a type have a switch: F722 of ruff and flake8.
 
-        Contracts, paths and `ropewalk check` know the zone. A store takes no arrays yet: it refuses such a state with
-        `NotFrozen`.
+        A store keeps a copy of the array in shared memory, which nothing can write to; a transaction writes to a copy
+        of that. In the annotations of one record equal names stand for equal lengths.
         """
 
         def __new__(cls, *_args: object) -> Shm:

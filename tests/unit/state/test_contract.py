@@ -248,7 +248,7 @@ def test_rules_of_another_class() -> None:
         made.append((reads, writes, type(zone), record, names))
         return {}
 
-    def link(rule: dict[str, Any], fields: Any, items: Any) -> None:
+    def link(rule: dict[str, Any], fields: Any, items: Any, _: Any) -> None:
         assert not rule
         rule.update(fields=fields, items=items)
 

@@ -7,6 +7,8 @@ from __future__ import annotations
 import copy
 import dataclasses
 import itertools
+import subprocess
+import sys
 from collections import deque
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -540,3 +542,65 @@ def test_what_is_found_is_what_a_store_refuses(number: int) -> None:
             except ContractViolation as error:
                 refused = str(error)
         assert (refused is None) == (not found), (reads, writes, refused, found)
+
+
+def test_what_is_done_to_arrays(tmp_path: Path) -> None:
+    pytest.importorskip("numpy")
+    file = tmp_path / "program.py"
+    file.write_text(
+        """
+from dataclasses import dataclass
+
+import numpy as np
+
+from ropewalk.state import Shm, float32, paths, task, writable
+
+
+@dataclass(frozen=True, slots=True)
+class Model:
+    weights: Shm[float32, "n 256"]
+
+
+P = paths(Model)
+"""
+        + "".join(
+            f"\n\n@task(reads=[P.weights])\ndef {name}(m):\n    {body}\n"
+            for name, body in (
+                ("w_item", "m.weights[0] = 1"),
+                ("w_part", "m.weights[3] *= 2"),
+                ("w_all", "m.weights += 2"),
+                ("w_row", "row = m.weights[2]; row += 1"),
+                ("w_each", "for row in m.weights: row *= 2"),
+                ("w_method", "m.weights.fill(3)"),
+                ("w_function", "writable(m.weights)[3] = 2"),
+                ("w_own", "m.weights.writable()"),
+                ("w_out", "np.add(m.weights, 1, out=m.weights)"),
+                ("w_copyto", "np.copyto(m.weights, 1)"),
+                ("r_item", "return m.weights[0, 1] + m.weights[1:].sum()"),
+                ("r_shape", "return m.weights.shape, len(m.weights), m.weights.T"),
+                ("r_numpy", "return np.sum(m.weights), np.linalg.norm(m.weights), np.add(m.weights, 1)"),
+                ("r_name", "w = m.weights; return w @ w.T"),
+            )
+        )
+    )
+    done = subprocess.run(
+        [sys.executable, "-m", "ropewalk", "check", str(file)], capture_output=True, text=True, check=False
+    )
+    said = (": error: ", ": warning: ", ": note: ")
+    lines = [line for line in done.stdout.splitlines() if any(one in line for one in said)]
+    assert all("writes weights, which is not declared" in line for line in lines), lines
+    named = [line.split(": ")[2] for line in lines]
+    assert sorted(named) == sorted(
+        [
+            "w_item",
+            "w_part",
+            "w_all",
+            "w_row",
+            "w_each",
+            "w_method",
+            "w_function",
+            "w_own",
+            "w_out",
+            "w_copyto",
+        ]
+    )

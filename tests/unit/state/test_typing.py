@@ -23,7 +23,7 @@ from typing import Any, assert_type
 from ropewalk import Err, Ok, Result
 from ropewalk.state import (
     AppendOnly, Const, Counter, Draft, Path, PMap, PVector, Shm, Task, Transient, conflicts, covers, float32, paths,
-    task,
+    task, writable,
 )
 
 
@@ -74,6 +74,9 @@ def fields(bank: Bank) -> None:
     assert_type(bank.cursor, int)
     assert_type(bank.counts["a"], int)
     assert_type(bank.weights.nbytes, int)
+    assert_type(writable(bank.weights).nbytes, int)
+    bank.weights[3] *= 2
+    bank.weights[3, 4] = 1
 
 
 def called(bank: Draft[Bank]) -> None:

@@ -51,6 +51,8 @@ struct Held {
     offset: u64,
     length: usize,
     readonly: bool,
+    /// No process writes to it any more: see [`seal`].
+    sealed: bool,
     /// A copy of its own of part of the segment.
     _private: Option<Mapping>,
 }
@@ -113,7 +115,8 @@ pub(crate) fn make(
     };
     let readonly = matches!(purpose, Purpose::Argument { private: false, .. });
     let private = private.map(|(map, _)| map);
-    let held = Held { segment, purpose, start, offset, length: length as usize, readonly, _private: private };
+    let length = length as usize;
+    let held = Held { segment, purpose, start, offset, length, readonly, sealed: false, _private: private };
     count_in(&held);
     // SAFETY: one of the two types made below.
     unsafe { heap::make(kind, Content { held: UnsafeCell::new(Some(held)), uses: AtomicUsize::new(0) }) }
@@ -251,20 +254,76 @@ unsafe extern "C" fn release(object: *mut ffi::PyObject, _: *mut ffi::PyObject) 
     // SAFETY: our object; only the thread that changes `uses` from 0 to RELEASED touches the memory afterwards.
     unsafe {
         let content = content(object);
-        match content.uses.compare_exchange(0, RELEASED, Ordering::Acquire, Ordering::Relaxed) {
-            Ok(_) => {
-                drop((*content.held.get()).take());
-            }
-            Err(RELEASED) => {}
-            Err(_) => {
-                let text =
-                    c"this shared memory has views (arrays, memoryviews): delete them before it is released";
-                ffi::PyErr_SetString(ffi::PyExc_BufferError, text.as_ptr());
-                return ptr::null_mut();
-            }
+        if content.look().is_some_and(|held| held.sealed) {
+            let text =
+                c"this shared memory belongs to arrays that never change, and is freed with the last of them";
+            ffi::PyErr_SetString(ffi::PyExc_BufferError, text.as_ptr());
+            return ptr::null_mut();
+        }
+        match taken(content) {
+            Ok(held) => drop(held),
+            Err(Raised) => return ptr::null_mut(),
         }
         Object::none().into_ptr()
     }
+}
+
+/// Takes the memory out of a buffer, which is a released one from here on; nothing if it was released before.
+///
+/// # Errors
+///
+/// `BufferError`: it has views.
+///
+/// # Safety
+///
+/// `content` is that of a live object.
+unsafe fn taken(content: &Content) -> Result<Option<Held>, Raised> {
+    match content.uses.compare_exchange(0, RELEASED, Ordering::Acquire, Ordering::Relaxed) {
+        // SAFETY: only the thread that changes `uses` from 0 to RELEASED touches the memory afterwards.
+        Ok(_) => Ok(unsafe { (*content.held.get()).take() }),
+        Err(RELEASED) => Ok(None),
+        Err(_) => {
+            let text =
+                c"this shared memory has views (arrays, memoryviews): delete them before it is released";
+            // SAFETY: a live exception class and a C string.
+            unsafe { ffi::PyErr_SetString(ffi::PyExc_BufferError, text.as_ptr()) };
+            Err(Raised)
+        }
+    }
+}
+
+/// `_seal()`: a buffer of the same memory that can only be read, in place of this one, which is released.
+///
+/// While a view of the memory exists, nothing is changed and `BufferError` is raised; so it is for an argument of a
+/// task, whose owner may write to it. So no view that can write
+/// outlives the call in this process, and none is made afterwards: a buffer that is sealed gives views for reading
+/// only, and arrives sealed in other processes.
+#[entry]
+unsafe extern "C" fn seal(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // SAFETY: our object, whose type makes the new one.
+    let sealed = unsafe {
+        let content = content(object);
+        if content.look().is_some_and(|held| !matches!(held.purpose, Purpose::Shared(_))) {
+            ffi::PyErr_SetString(ffi::PyExc_BufferError, c"an argument of a task is its owner's".as_ptr());
+            return ptr::null_mut();
+        }
+        taken(content).and_then(|held| {
+            let Some(mut held) = held else {
+                ffi::PyErr_SetString(ffi::PyExc_ValueError, RELEASED_TEXT.as_ptr());
+                return Err(Raised);
+            };
+            (held.readonly, held.sealed) = (true, true);
+            let content = Content { held: UnsafeCell::new(Some(held)), uses: AtomicUsize::new(0) };
+            heap::make(ffi::Py_TYPE(object), content)
+        })
+    };
+    sealed.map_or(ptr::null_mut(), Object::into_ptr)
+}
+
+#[entry]
+unsafe extern "C" fn is_sealed(object: *mut ffi::PyObject, _: *mut c_void) -> *mut ffi::PyObject {
+    // SAFETY: our object; the thread is attached.
+    unsafe { ffi::PyBool_FromLong(content(object).look().is_some_and(|held| held.sealed).into()) }
 }
 
 #[entry]
@@ -461,6 +520,12 @@ pub(crate) fn make_type(module: &Object) -> Result<Object, Raised> {
                 c"release($self, /)\n--\n\n\
                 Give the memory up now; BufferError if arrays or memoryviews still look at it.",
             ),
+            heap::method(
+                c"_seal",
+                seal,
+                ffi::METH_NOARGS,
+                c"_seal($self, /)\n--\n\nThe same memory, which can only be read from here on.",
+            ),
             heap::method(c"__enter__", enter, ffi::METH_NOARGS, c"The buffer itself."),
             heap::method(c"__exit__", release, ffi::METH_VARARGS, c"Releases it."),
             heap::method(
@@ -470,7 +535,10 @@ pub(crate) fn make_type(module: &Object) -> Result<Object, Raised> {
                 c"A handle inside an encoding, the bytes anywhere else.",
             ),
         ],
-        getters: vec![heap::getter(c"readonly", is_readonly, c"Whether it can only be read.")],
+        getters: vec![
+            heap::getter(c"readonly", is_readonly, c"Whether it can only be read."),
+            heap::getter(c"_sealed", is_sealed, c"Whether nothing can write to the memory any more."),
+        ],
         slots: &[
             (ffi::Py_tp_dealloc, heap::dealloc_untracked::<Content> as *mut _),
             (ffi::Py_tp_repr, repr as *mut _),

@@ -15,7 +15,7 @@ use ropewalk_capi::heap::{Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
-use super::{counter, freeze, map as maps, path, record, vector as vectors};
+use super::{array, counter, freeze, map as maps, path, record, vector as vectors};
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
 use crate::types::State;
@@ -35,7 +35,7 @@ impl From<Raised> for Stop {
     }
 }
 
-/// What a change does, in the list of changes: the numbers of `ropewalk.state._changes`.
+/// What a change does, in the list of changes: the numbers of `ropewalk.state._replay`.
 #[derive(Clone, Copy)]
 enum Change {
     Set,
@@ -43,6 +43,7 @@ enum Change {
     Append,
     Add,
     Drop,
+    Patch,
 }
 
 /// A step of the way to a draft.
@@ -182,6 +183,8 @@ pub(crate) unsafe fn build(out: &mut Out<'_>, own: Pointer, now: Pointer) -> Res
             of_map(out, content::<maps::Draft>(own), now)
         } else if kind == out.types.vector_draft {
             of_vector(out, content::<vectors::Draft>(own), now)
+        } else if kind == out.types.array_draft {
+            of_array(out, content::<array::Draft>(own), now)
         } else {
             of_counter(out, content::<counter::Draft>(own), now)
         };
@@ -560,5 +563,22 @@ unsafe fn of_counter(
         let Some(added) = draft.added.share() else { return Ok(None) };
         out.note(Change::Add, None, added.as_ptr())?;
         Ok(Some(draft.now(now)?))
+    }
+}
+
+/// # Safety
+///
+/// As [`build`].
+unsafe fn of_array(out: &mut Out<'_>, draft: &array::Draft, now: Pointer) -> Result<Option<Object>, Stop> {
+    let head = &draft.head;
+    if !ptr::eq(now, head.base.get()) && !head.is_fresh && draft.is_read.get() {
+        return Err(Stop::Conflict(Vec::new()));
+    }
+    // SAFETY: the caller's. What was written was made of the base, which is there now.
+    unsafe {
+        let Some(made) = array::settled(out.types, draft)? else { return Ok(None) };
+        let both = path::tuple(&[head.base.share().ok_or(Raised)?, made.clone()])?;
+        out.note(Change::Patch, None, both.as_ptr())?;
+        Ok(Some(made))
     }
 }

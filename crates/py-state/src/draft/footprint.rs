@@ -5,7 +5,7 @@ use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised, text};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
-use super::{counter, map, path, record, vector};
+use super::{array, counter, map, path, record, vector};
 use crate::node::Pointer;
 use crate::types::State;
 
@@ -54,6 +54,10 @@ unsafe fn walk(types: &State, own: Pointer, steps: &mut Vec<Object>, list: &Obje
             for (index, cell) in items.chain(moved) {
                 at(types, cell, Object::own(ffi::PyLong_FromSize_t(index))?, steps, list)?;
             }
+        } else if kind == types.array_draft {
+            let draft = content::<array::Draft>(own);
+            note(draft.is_read.get(), "read", steps, list)?;
+            note(!draft.work.get().is_null(), "write", steps, list)?;
         } else {
             let draft = content::<counter::Draft>(own);
             note(draft.is_read.get(), "read", steps, list)?;

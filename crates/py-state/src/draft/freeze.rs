@@ -1,7 +1,8 @@
 //! What is stored: values that nobody can change.
 //!
 //! A list becomes a vector, a `dict` a map, a `set` a `frozenset`, a `bytearray` bytes, a draft the value that it has
-//! now; records, tuples and sets of values that never change stay the objects that they are. Everything else is refused
+//! now; records, tuples and sets of values that never change stay the objects that they are, and
+//! so do arrays in shared memory that nothing can write to. Everything else is refused
 //! by `kind_of`, which knows what to say. The maps and vectors that were checked carry a mark, so that a value is
 //! checked once.
 
@@ -11,7 +12,7 @@ use ropewalk_capi::errors;
 use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};
 
-use super::shown;
+use super::{array, shown};
 use crate::kinds::{self, Kind};
 use crate::node::Pointer;
 use crate::record::Record;
@@ -143,6 +144,7 @@ unsafe fn frozen(types: &State, value: Pointer, depth: u32) -> Result<Object, Ra
             Kind::Leaf => Object::share(value),
             Kind::Map => checked_map(types, value, below),
             Kind::Vector => checked_vector(types, value, below),
+            Kind::Array => array::ask(types, c"frozen", &[value]),
             Kind::Record(info) => record(types, value, &info, below),
         }
     }

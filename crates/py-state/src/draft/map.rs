@@ -15,7 +15,7 @@ use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
 use super::scope::{self, Head};
-use super::{check_write, enter, freeze, savepoint};
+use super::{check_write, enter, freeze, savepoint, stored};
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
 use crate::types::State;
@@ -441,7 +441,7 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
                 check_write(types, &draft.head, own, key, &below)?;
             }
             freeze::check_key(types, key)?;
-            let value = freeze::freeze(types, value)?;
+            let value = stored(types, &draft.head, own, key, value)?;
             if is_new && !vector::is_vector(value.as_ptr()) {
                 ffi::PyErr_Format(
                     ffi::PyExc_TypeError,

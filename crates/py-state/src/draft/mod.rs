@@ -1,15 +1,15 @@
 //! Drafts: what a transaction sees of the state, and what it does to it.
 //!
-//! A draft stands for one container of the state, at one place: a record, a map, a vector, or a counter. It is made
-//! when the transaction first touches the place, and once. It keeps the container that was there and a cell for each
-//! place below that was touched, and changes nothing else. A commit walks the drafts from the root down (`build`): it
-//! compares what was read with what is there now, and makes new containers where something was written.
+//! A draft stands for one container of the state, at one place: a record, a map, a vector, a counter, or an array. It
+//! is made when the transaction first touches the place, and once. It keeps the container that was there and a cell for
+//! each place below that was touched, and changes nothing else. A commit walks the drafts from the root down (`build`):
+//! it compares what was read with what is there now, and makes new containers where something was written.
 //!
 //! | file | what |
 //! |---|---|
 //! | `scope` | the transaction, as its drafts know it; what each draft has |
 //! | `cell` | what was done at one place |
-//! | `record`, `map`, `vector`, `counter` | the drafts |
+//! | `record`, `map`, `vector`, `counter`, `array` | the drafts |
 //! | `build` | validation, and the new state |
 //! | `shown` | what a draft's place has now, for the program |
 //! | `path` | where a draft stands, for messages |
@@ -17,6 +17,7 @@
 //! | `footprint` | what was read and written |
 //! | `freeze` | what is stored: values that nobody can change |
 
+pub(crate) mod array;
 pub(crate) mod build;
 mod cell;
 pub(crate) mod counter;
@@ -40,7 +41,7 @@ use crate::types::State;
 use cell::Cell;
 use scope::Head;
 
-pub(crate) use path::tuple as path_of;
+pub(crate) use path::{to as path_to, tuple as path_of};
 
 /// The cells of a draft of any kind, as they were at a savepoint.
 pub(crate) enum Cells {
@@ -48,6 +49,8 @@ pub(crate) enum Cells {
     Map(map::Entries),
     Vector(vector::Parts),
     Counter(Field),
+    /// The items, as an array that never changes; empty if the transaction had not written.
+    Array(Field),
 }
 
 impl Cells {
@@ -57,7 +60,7 @@ impl Cells {
             Self::Record(cells) => Box::new(cells.iter().filter_map(Cell::field)),
             Self::Map(entries) => Box::new(entries.fields()),
             Self::Vector(parts) => Box::new(parts.fields()),
-            Self::Counter(added) => Box::new(std::iter::once(added)),
+            Self::Counter(field) | Self::Array(field) => Box::new(std::iter::once(field)),
         }
     }
 }
@@ -77,6 +80,8 @@ pub(crate) unsafe fn head<'a>(types: &State, draft: Pointer) -> &'a Head {
             &content::<map::Draft>(draft).head
         } else if kind == types.vector_draft {
             &content::<vector::Draft>(draft).head
+        } else if kind == types.array_draft {
+            &content::<array::Draft>(draft).head
         } else {
             &content::<counter::Draft>(draft).head
         }
@@ -110,6 +115,7 @@ pub(crate) unsafe fn make(
                 Kind::Leaf => return Ok(None),
                 Kind::Map => map::make(types, head(value)?)?,
                 Kind::Vector => vector::make(types, head(value)?)?,
+                Kind::Array => array::make(types, head(value)?)?,
                 Kind::Record(info) => record::make(types, head(value)?, info)?,
             },
         };
@@ -142,6 +148,37 @@ unsafe fn enter(
             return Err(scope::violated(types, head, draft, step, "read"));
         }
         Ok(child)
+    }
+}
+
+/// The value to store at a place below a draft for a value that the program gives; a null step is the end of a vector.
+///
+/// Where an array is declared there or below, the package puts arrays into shared memory first.
+///
+/// # Errors
+///
+/// Those of [`freeze::freeze`]; an array is not as it is declared.
+///
+/// # Safety
+///
+/// As [`enter`].
+#[inline]
+unsafe fn stored(
+    types: &State,
+    head: &Head,
+    draft: Pointer,
+    step: Pointer,
+    value: Pointer,
+) -> Result<Object, Raised> {
+    let arrays = head.rule().arrays.get();
+    // SAFETY: the caller's.
+    unsafe {
+        if arrays.is_null() {
+            return freeze::freeze(types, value);
+        }
+        let step = if step.is_null() { Object::none() } else { Object::share(step)? };
+        let value = array::ask(types, c"admitted", &[arrays, draft, step.as_ptr(), value])?;
+        freeze::freeze(types, value.as_ptr())
     }
 }
 

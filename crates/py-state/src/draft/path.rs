@@ -18,7 +18,7 @@ use crate::types::State;
 /// # Safety
 ///
 /// A live draft with its head, and a live object or null.
-pub(super) unsafe fn to(types: &State, head: &Head, draft: Pointer, step: Pointer) -> Result<Object, Raised> {
+pub(crate) unsafe fn to(types: &State, head: &Head, draft: Pointer, step: Pointer) -> Result<Object, Raised> {
     // SAFETY: the caller's; a draft holds its transaction.
     unsafe {
         let scope = head.scope.share().ok_or(Raised)?;
@@ -80,12 +80,12 @@ unsafe fn find(
     Ok(false)
 }
 
-/// The drafts of the places below a draft.
+/// The drafts of the places below a draft, with the names, keys and indices of the places.
 ///
 /// # Safety
 ///
 /// A live draft.
-unsafe fn children(types: &State, own: Pointer) -> Result<Vec<(Object, Object)>, Raised> {
+pub(super) unsafe fn children(types: &State, own: Pointer) -> Result<Vec<(Object, Object)>, Raised> {
     // SAFETY: the caller's; the type tells the content, and nothing of the program runs meanwhile.
     unsafe {
         let kind = ffi::Py_TYPE(own).cast();

@@ -12,7 +12,7 @@ use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, READ, WRITTEN};
 use super::scope::{self, Head};
-use super::{check_write, enter, freeze, savepoint};
+use super::{check_write, enter, savepoint, stored};
 use crate::node::Pointer;
 use crate::record::Record;
 use crate::types::State;
@@ -249,7 +249,7 @@ unsafe fn set(own: Pointer, name: Pointer, value: Pointer) -> Result<(), Raised>
         }
         let below = draft.head.rule().field(draft.head.rule.get(), draft.info.get(), index);
         check_write(types, &draft.head, own, name, &below)?;
-        let value = freeze::freeze(types, value)?;
+        let value = stored(types, &draft.head, own, name, value)?;
         savepoint::save(types, own, &draft.head)?;
         let (was_child, old) = {
             let cell = &mut draft.cells()[index];

@@ -8,7 +8,7 @@ use ropewalk_capi::heap::{Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::scope::{Head, Saved, Scope};
-use super::{Cells, counter, map, record, vector};
+use super::{Cells, array, counter, map, path, record, vector};
 use crate::node::Pointer;
 use crate::types::State;
 
@@ -33,6 +33,9 @@ pub(super) unsafe fn save(types: &State, own: Pointer, head: &Head) -> Result<()
             Cells::Map(content::<map::Draft>(own).entries().clone())
         } else if kind == types.vector_draft {
             Cells::Vector(content::<vector::Draft>(own).parts().clone())
+        } else if kind == types.array_draft {
+            let items = array::settled(types, content::<array::Draft>(own))?;
+            Cells::Array(items.map_or_else(Field::empty, Field::new))
         } else {
             Cells::Counter(content::<counter::Draft>(own).added.clone())
         };
@@ -44,12 +47,41 @@ pub(super) unsafe fn save(types: &State, own: Pointer, head: &Head) -> Result<()
 }
 
 /// Sets a savepoint, and gives the place in the list of saved cells to go back to.
-pub(crate) fn set(scope: &Scope) -> Result<usize, Raised> {
+///
+/// # Safety
+///
+/// The drafts are those of the scope.
+pub(crate) unsafe fn set(types: &State, scope: &Scope) -> Result<usize, Raised> {
     scope.check()?;
     // From here on each draft saves its cells again with its next change.
     scope.savepoint.set(scope.savepoint.get() + 1);
     // SAFETY: nothing else uses the list now.
-    Ok(unsafe { &*scope.saved.get() }.len())
+    let place = unsafe { &*scope.saved.get() }.len();
+    if scope.has_arrays.get() {
+        // SAFETY: the caller's.
+        unsafe { save_lent(types, scope)? };
+    }
+    Ok(place)
+}
+
+/// Saves the arrays that the program may write to without asking their drafts.
+///
+/// # Safety
+///
+/// As [`set`].
+unsafe fn save_lent(types: &State, scope: &Scope) -> Result<(), Raised> {
+    // SAFETY: the caller's; the drafts are held while Python code runs.
+    unsafe {
+        let mut rest: Vec<Object> = scope.root.share().into_iter().collect();
+        while let Some(draft) = rest.pop() {
+            let own = draft.as_ptr();
+            if ffi::Py_TYPE(own).cast() == types.array_draft && content::<array::Draft>(own).is_lent.get() {
+                save(types, own, super::head(types, own))?;
+            }
+            rest.extend(path::children(types, own)?.into_iter().map(|(_, child)| child));
+        }
+        Ok(())
+    }
 }
 
 /// Goes back to a savepoint.
@@ -59,7 +91,7 @@ pub(crate) fn set(scope: &Scope) -> Result<usize, Raised> {
 /// The drafts are those of the scope.
 pub(crate) unsafe fn go_back(types: &State, scope: &Scope, place: usize) -> Result<(), Raised> {
     scope.check()?;
-    let mut gone = Vec::new();
+    let (mut gone, mut arrays) = (Vec::new(), Vec::new());
     // SAFETY: the caller's; nothing of the program runs before the cells are back.
     unsafe {
         let saved = &mut *scope.saved.get();
@@ -92,10 +124,20 @@ pub(crate) unsafe fn go_back(types: &State, scope: &Scope, place: usize) -> Resu
                     }
                     gone.extend(now.map(Field::new));
                 }
+                // The package does it, in Python.
+                Cells::Array(items) => arrays.push((draft.clone(), items)),
             }
             gone.push(draft);
         }
     }
     drop(gone);
+    for (draft, items) in arrays {
+        // SAFETY: a live draft of an array.
+        if let Err(Raised) = unsafe { array::go_back(types, draft.get(), &items) } {
+            // The transaction is neither here nor there.
+            scope.end();
+            return Err(Raised);
+        }
+    }
     Ok(())
 }

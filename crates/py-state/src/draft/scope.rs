@@ -35,6 +35,8 @@ pub(crate) struct Scope {
     pub(super) savepoint: Cell<u32>,
     /// What drafts had in their cells when they were first changed behind a savepoint.
     pub(super) saved: UnsafeCell<Vec<Saved>>,
+    /// The transaction has written to arrays.
+    pub(super) has_arrays: Cell<bool>,
     /// The store, or `None`.
     pub(crate) store: Field,
     /// The state that the transaction began with.
@@ -93,6 +95,7 @@ impl Scope {
             phase: Cell::new(Phase::Open),
             savepoint: Cell::new(0),
             saved: UnsafeCell::new(Vec::new()),
+            has_arrays: Cell::new(false),
             store: Field::new(store),
             base: Field::new(base),
             version: Cell::new(version),

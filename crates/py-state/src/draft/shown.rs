@@ -11,7 +11,7 @@ use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};
 
 use super::build::{Out, Stop, Unchecked, build};
-use super::{counter, map as maps, record, scope, vector as vectors};
+use super::{array, counter, map as maps, record, scope, vector as vectors};
 use crate::node::Pointer;
 use crate::types::State;
 
@@ -97,6 +97,8 @@ unsafe fn read_whole(types: &State, own: Pointer) -> Result<(), Raised> {
             content::<maps::Draft>(own).is_whole.set(true);
         } else if kind == types.vector_draft {
             content::<vectors::Draft>(own).is_whole.set(true);
+        } else if kind == types.array_draft {
+            content::<array::Draft>(own).is_read.set(true);
         } else {
             content::<counter::Draft>(own).is_read.set(true);
         }

@@ -15,7 +15,7 @@ use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, READ, WRITTEN};
 use super::scope::{self, Head};
-use super::{check_write, enter, freeze, savepoint};
+use super::{check_write, enter, savepoint, stored};
 use crate::node::Pointer;
 use crate::rule::Zone;
 use crate::types::State;
@@ -379,7 +379,7 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
         }
         let below = draft.head.rule().item(draft.head.rule.get());
         check_write(types, &draft.head, own, key, &below)?;
-        let value = freeze::freeze(types, value)?;
+        let value = stored(types, &draft.head, own, key, value)?;
         savepoint::save(types, own, &draft.head)?;
         let Some(at) = draft.find(types, own, index)? else {
             ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
@@ -487,7 +487,7 @@ unsafe fn appended(own: Pointer, value: Pointer) -> Result<(), Raised> {
         if !draft.head.rule().writes {
             return Err(scope::violated(types, &draft.head, own, ptr::null_mut(), "append"));
         }
-        let value = freeze::freeze(types, value)?;
+        let value = stored(types, &draft.head, own, ptr::null_mut(), value)?;
         savepoint::save(types, own, &draft.head)?;
         let mut cell = Cell::default();
         drop(cell.write(Some(value)));
@@ -550,7 +550,7 @@ pub(crate) unsafe extern "C" fn insert(own: Pointer, arguments: *mut Pointer, co
             draft.head.open()?;
             let types = scope::types(own)?;
             draft.check_moves(types, own)?;
-            let value = freeze::freeze(types, *arguments.add(1))?;
+            let value = stored(types, &draft.head, own, *arguments, *arguments.add(1))?;
             savepoint::save(types, own, &draft.head)?;
             draft.spread(types, own)?;
             let mut cell = Cell::default();

@@ -8,6 +8,7 @@ import inspect
 import types
 from collections.abc import Sequence
 
+from ropewalk.state._array_draft import writable
 from ropewalk.state._paths import EACH
 from ropewalk.state._shape import Kind
 from ropewalk.state._task import Task
@@ -71,6 +72,15 @@ class Calls(Expressions):
             if not any(map(may_change, every)):
                 self._use(every, node)
                 return NONE
+            if function is writable:
+                self._change_arrays(every, node)
+                return every
+            of_arrays = _methods.of_arrays(function)
+            if of_arrays is not None:
+                self._use(every, node)
+                changed = arguments[0] if arguments and of_arrays == "writes" else NONE
+                self._change_arrays(changed | keywords.get("out", NONE), node)
+                return NONE
             if isinstance(function, types.FunctionType) and self._is_near(function, callee.value):
                 definition = definition_of(function)
                 if definition is not None:
@@ -86,6 +96,13 @@ class Calls(Expressions):
             self._touch(callee, "read", node)
         self._use(every, node)
         return NONE
+
+    def _change_arrays(self, values: Values, node: ast.AST) -> None:
+        """Notes that a function writes to arrays."""
+        for value in values:
+            if isinstance(value, Place) and value.is_array:
+                self._touch(value, "read", node)
+                self._touch(value, "write", node)
 
     def _is_near(self, function: types.FunctionType, called: object) -> bool:
         mine = self._frame.definition.module.partition(".")[0]

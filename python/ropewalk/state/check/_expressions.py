@@ -125,7 +125,7 @@ class Expressions:
         if shape.kind is Kind.ANY:
             return frozenset((Bound(value, name), value))
         if shape.kind is Kind.LEAF:
-            if shape.zone is Zone.COUNTER and _methods.is_known(shape.kind, name):
+            if shape.zone in (Zone.COUNTER, Zone.ARRAY) and _methods.is_known(shape.kind, name):
                 return frozenset((Bound(value, name),))
             self._touch(value, "read", node)
             return NONE
@@ -170,7 +170,7 @@ class Expressions:
             return NONE
         if value.shape.kind in (Kind.LEAF, Kind.RECORD):
             self._touch(value, "read", node)
-            return NONE
+            return frozenset((value,)) if value.is_array else NONE
         if isinstance(node.slice, ast.Slice) and value.shape.kind is Kind.VECTOR:
             self._touch(value, "read", node)
             return frozenset((Many(frozenset((self._below(value, EACH),))),))
@@ -192,6 +192,8 @@ class Expressions:
                 self._touch(value, "read", node)
                 if value.shape.kind in (Kind.VECTOR, Kind.ANY):
                     found.add(self._below(value, EACH))
+                elif value.is_array:
+                    found.add(value)
         return frozenset(found)
 
     # Expressions.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Literal, TypeAlias
 
+from ropewalk.state._array_draft import WRITERS
 from ropewalk.state._records import is_record
 from ropewalk.state._shape import Kind
 
@@ -56,6 +57,14 @@ _VECTOR: dict[str, Effect] = {
 
 _COUNTER: dict[str, Effect] = {"add": Effect((("whole", "write"),), adds=True)}
 
+_ARRAY: dict[str, Effect] = {
+    "fill": _CHANGE_WHOLE,
+    "partition": _CHANGE_WHOLE,
+    "put": _CHANGE_WHOLE,
+    "sort": _CHANGE_WHOLE,
+    "writable": Effect((("whole", "read"), ("whole", "write")), "item"),
+}
+
 #: A method of each draft, that touches nothing.
 ON_COMMIT = "on_commit"
 
@@ -89,7 +98,7 @@ def effect_of(kind: Kind, name: str) -> Effect | None:
     if kind is Kind.VECTOR:
         return _VECTOR.get(name)
     if kind is Kind.LEAF:
-        return _COUNTER.get(name)
+        return _COUNTER.get(name) or _ARRAY.get(name)
     if kind is Kind.ANY:
         # It may be either; what a reading method of one gives is as good as the other's.
         return _VECTOR.get(name) or _MAP.get(name) or _READ_WHOLE
@@ -102,6 +111,19 @@ def only_reads(called: object) -> bool:
         return is_record(called) or called.__module__.partition(".")[0] in ("builtins", "ropewalk")
     name = f"{getattr(called, '__module__', '')}.{getattr(called, '__name__', '')}"
     return name in _ONLY_READ
+
+
+def of_arrays(called: object) -> Literal["reads", "writes"] | None:
+    """What a function of NumPy's does with its first argument, but for `out=`; `None` for another function."""
+    owner = getattr(called, "__self__", None)
+    if type(owner).__module__ == "numpy" and type(owner).__name__ == "ufunc":
+        return "writes" if getattr(called, "__name__", "") == "at" else "reads"
+    module = (
+        type(called).__module__ if type(called).__name__ == "ufunc" else getattr(called, "__module__", None)
+    )
+    if not isinstance(module, str) or module.partition(".")[0] != "numpy":
+        return None
+    return "writes" if getattr(called, "__name__", "") in WRITERS else "reads"
 
 
 def is_known(kind: Kind, name: str) -> bool:

@@ -82,7 +82,7 @@ class Reader(Calls):
         for place in [one for one in targets if isinstance(one, Place)]:
             extends = place.shape.kind is Kind.VECTOR and isinstance(node.op, ast.Add)
             counts = place.shape.zone is Zone.COUNTER and additive
-            if isinstance(node.target, ast.Name) and not extends:
+            if isinstance(node.target, ast.Name) and not extends and not place.is_array:
                 # A name of a value takes another value; the state stays.
                 self._touch(place, "read", node)
                 self._frame.names[node.target.id] = NONE
@@ -134,6 +134,9 @@ class Reader(Calls):
                     if isinstance(place, Place):
                         self._touch(place, "write", node)
             elif value.shape.kind is Kind.VECTOR and (deletes or isinstance(target.slice, ast.Slice)):
+                self._touch(value, "write", node)
+            elif value.is_array:
+                self._touch(value, "read", node)
                 self._touch(value, "write", node)
             elif value.shape.kind is not Kind.LEAF:
                 below = self._below(value, step_of(value.shape, target.slice))

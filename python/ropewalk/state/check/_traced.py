@@ -26,7 +26,12 @@ class Place:
     @property
     def is_draft(self) -> bool:
         """Whether a function that gets it could change the state."""
-        return self.shape.kind is not Kind.LEAF
+        return self.shape.kind is not Kind.LEAF or self.is_array
+
+    @property
+    def is_array(self) -> bool:
+        """Whether it is an array, or a part of one: either has the place of the whole."""
+        return self.shape.array is not None
 
     def __str__(self) -> str:
         return text_of(self.steps) or "the whole state"
