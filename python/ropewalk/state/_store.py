@@ -60,7 +60,7 @@ _MOST_CLAIMS = 20
 #: How long a thread with a claim waits for the claims of others, in seconds: they may wait for it.
 _PATIENCE = 0.05
 #: The same for a block with `exclusive=True`, which cannot be run again.
-_LONG_PATIENCE = 2.0
+_LONG_PATIENCE = 0.4
 #: The first pause between two attempts, in seconds; it doubles, and the real one is a random part of it.
 _PAUSE = 50e-6
 _UNDO, _REDO = Meta("undo"), Meta("redo")
