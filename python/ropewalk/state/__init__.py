@@ -16,7 +16,15 @@ def transfer(b: Draft[Bank], src: str, dst: str, n: int) -> None:
 
 from __future__ import annotations
 
-from ropewalk._errors import BadJson, ContractViolation, NoSuchPath, NotFrozen, NotJson, StateError
+from ropewalk._errors import (
+    BadJson,
+    ContractViolation,
+    NoSuchPath,
+    NotFrozen,
+    NotJson,
+    StateError,
+    WrongType,
+)
 from ropewalk._load import state as _native
 from ropewalk.state._array_draft import writable
 from ropewalk.state._contract import Contract, describe
@@ -38,7 +46,7 @@ from ropewalk.state._dtypes import (
 )
 from ropewalk.state._invariants import invariant
 from ropewalk.state._json import dumps, loads
-from ropewalk.state._kinds import leaf
+from ropewalk.state._kinds import current, leaf
 from ropewalk.state._merge import DELETE
 from ropewalk.state._patches import Entry
 from ropewalk.state._paths import (
@@ -105,6 +113,7 @@ __all__ = [
     "Transaction",
     "Transient",
     "Version",
+    "WrongType",
     "Zone",
     "bool_",
     "compile_rule",
@@ -112,6 +121,7 @@ __all__ = [
     "complex128",
     "conflicts",
     "covers",
+    "current",
     "describe",
     "dumps",
     "float16",

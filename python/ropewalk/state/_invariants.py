@@ -77,7 +77,7 @@ def check_one(function: Callable[[Any], object], state: Any) -> None:
     """
     if function(state) is False:
         name = getattr(function, "__qualname__", repr(function))
-        raise InvariantBroken(f"the new state breaks the invariant {name}, so the transaction was given up")
+        raise InvariantBroken(f"the state breaks the invariant {name}")
 
 
 def _is_untouched(function: Callable[[Any], object], old: Any, new: Any) -> bool:

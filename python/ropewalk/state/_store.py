@@ -20,6 +20,7 @@ from ropewalk._errors import Conflict, HistoryGone, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._array_shapes import entered, with_lengths
 from ropewalk.state._effects import Effect, Effects
+from ropewalk.state._form import form_of, native_rule
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
 from ropewalk.state._past import check_transients, gone, transient_parts, with_transients
@@ -28,7 +29,6 @@ from ropewalk.state._policy import policy_shape
 from ropewalk.state._records import is_record
 from ropewalk.state._remote import Remote, runs_elsewhere
 from ropewalk.state._replay import is_map
-from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape, shape_of
 from ropewalk.state._slots import Slots, slots as slots_of
 from ropewalk.state._syncer import Syncer
@@ -138,6 +138,7 @@ class Store(_native.StoreBase, Generic[S]):
 
     Raises:
         NotFrozen: a part of the state may change in place.
+        WrongType: a part of it is none of what its annotation allows.
         JournalError: the journal cannot be opened, and its subclasses as `Journal` raises them.
         StateError: the journal is one of another state; or a part of a vector's items is transient.
         InvariantBroken: the first state breaks an invariant.
@@ -203,6 +204,7 @@ class Store(_native.StoreBase, Generic[S]):
         else:
             shape = shape_of(type(frozen))
         check_transients(shape)
+        frozen = _native.freeze(frozen, form_of(shape))
         log = None
         version = 0
         if journal is None:
@@ -240,7 +242,7 @@ class Store(_native.StoreBase, Generic[S]):
         self._shape = shape
         self._retries = retries
         self._swaps = log is None and not transient_parts(self._shape)
-        self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)
+        self._whole = native_rule(self._shape, None)
         self._tasks = weakref.WeakKeyDictionary()
         self._last = (object(), _Prepared(len, self._whole, Meta(), 0))
         self._held = _Held()
