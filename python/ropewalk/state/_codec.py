@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ropewalk._errors import OutOfMemory, StateError
 from ropewalk.state._arrays import is_array_class, reduced
-from ropewalk.state._kinds import kind_of, model_of, names_of
+from ropewalk.state._kinds import beside, has_beside, kind_of, model_of, names_of
 from ropewalk.state._moved import note_lost, renamed, unpickled
 from ropewalk.state._records import is_dataclass, is_model, is_record, made_of_fields
 
@@ -45,11 +45,15 @@ class _Reducers(dict[type, Callable[[Any], Any]]):
             )
             return restore_model, (kind, names, values, *beside)
 
-        if is_model(kind):
-            reduce = reduce_model
+        def reduce_whole(record: Any) -> Any:
+            others = beside(record)
+            return (restore_whole, (*reduce(record)[1], others)) if others else reduce(record)
 
-        self[kind] = reduce
-        return reduce
+        if is_model(kind):
+            self[kind] = reduce_model
+        else:
+            self[kind] = reduce_whole if has_beside(kind) else reduce
+        return self[kind]
 
     def get(self, kind: type, default: Any = None) -> Any:
         try:
@@ -140,6 +144,17 @@ def restore(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     made: Any = object.__new__(kind)
     for name, value in zip(names, values, strict=True):
         object.__setattr__(made, name, value)
+    return made
+
+
+def restore_whole(kind: Any, names: tuple[str, ...], values: tuple[Any, ...], others: dict[str, Any]) -> Any:
+    """Makes a record of its fields, with attributes that a `__post_init__` has set and that are no fields."""
+    made = restore(kind, names, values)
+    if has_beside(kind):
+        current = names_of(kind)
+        for name, value in others.items():
+            if name not in current:
+                object.__setattr__(made, name, value)
     return made
 
 

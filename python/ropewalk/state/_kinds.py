@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import difflib
+import inspect
 import numbers
 import reprlib
 import sys
@@ -28,6 +29,8 @@ _NAME = "__ropewalk_record__"
 #: Where it keeps the names of its fields. To find them means to evaluate annotations, which takes longer than to read a
 #: record from a journal.
 _NAMES = "__ropewalk_fields__"
+#: Where a class keeps whether its objects may have attributes that are no fields.
+_BESIDE = "__ropewalk_beside__"
 #: A class that can change is garbage like any other, so that only classes that stay are listed.
 _HEAP_TYPE = 1 << 9
 
@@ -111,9 +114,39 @@ def _record(kind: type) -> _native.Record:
                 f"{kind.__qualname__} has an InitVar, which its objects do not keep, so that no changed copy of one "
                 f"can be made. Use a field"
             )
-    made = _native.Record(kind, names, rebuild, check)
+    made = _native.Record(kind, names, rebuild, check, beside if has_beside(kind) else None)
     type.__setattr__(kind, _NAME, made)
     return made
+
+
+def has_beside(kind: Any) -> bool:
+    """Whether the `__post_init__` of a class may give its objects attributes that are no fields."""
+    known: bool | None = kind.__dict__.get(_BESIDE)
+    if known is None:
+        known = (
+            is_dataclass(kind)
+            and kind.__new__ is object.__new__
+            and hasattr(kind, "__post_init__")
+            and bool(kind.__dictoffset__)
+        )
+        type.__setattr__(kind, _BESIDE, known)
+    return known
+
+
+def beside(record: Any) -> dict[str, Any]:
+    """Returns the attributes of a record that are no fields; what a cached property has kept is none."""
+    kind = cast("Any", type(record))
+    held, names = record.__dict__, names_of(kind)
+    if len(held) == len(names) and all(name in held for name in names):
+        return {}
+    return {name: held[name] for name in list(held) if name not in names and not _is_cached(kind, name)}
+
+
+def _is_cached(kind: Any, name: str) -> bool:
+    found = inspect.getattr_static(kind, name, None)
+    # A descriptor that lets the object's own attribute go first, as `functools.cached_property` is.
+    is_descriptor = hasattr(type(found), "__get__") and not hasattr(type(found), "__set__")
+    return is_descriptor and not isinstance(found, types.FunctionType)
 
 
 def _rebuild_of(kind: Any) -> Callable[[Any, dict[str, Any]], Any]:
@@ -129,13 +162,26 @@ def _has_init_vars(kind: Any) -> bool:
     return getattr(dataclasses, "_FIELD_INITVAR", object()) in kinds
 
 
-def replaced(old: Any, changes: dict[str, Any]) -> Any:
-    """Returns a copy of a record with other values in some fields, all at once: a class may check that they fit."""
+def replaced(old: Any, changes: dict[str, Any], others: dict[str, Any] | None = None) -> Any:
+    """Returns a copy of a record with other values in some fields, all at once: a class may check that they fit.
+
+    No `__post_init__` runs: what it has made of the fields is among the changes. Attributes that are no fields stay,
+    but for `others`: they get these values, and `MISSING` takes them away.
+    """
     kind = cast("Any", type(old))
     if is_dataclass(kind) and kind.__new__ is object.__new__:
+        made = old
         for name, value in changes.items():
-            old = _native.replaced(old, name, value)
-        return old
+            made = _native.replaced(made, name, value)
+        if not has_beside(kind):
+            return made
+        if made is old and others:
+            first = names_of(kind)[0]
+            made = _native.replaced(old, first, getattr(old, first))
+        for name, value in {**beside(old), **(others or {})}.items():
+            if value is not _native.MISSING:
+                object.__setattr__(made, name, value)
+        return made
     return _rebuild_of(kind)(old, changes)
 
 

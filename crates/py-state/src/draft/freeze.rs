@@ -89,6 +89,23 @@ pub(crate) unsafe fn freeze_whole(
     }
 }
 
+/// The same for a value that stands at no place whose form is known. What carries the mark is taken as it is.
+///
+/// # Errors
+///
+/// As [`freeze`].
+///
+/// # Safety
+///
+/// `value` is live.
+pub(super) unsafe fn freeze_loose(types: &State, value: Pointer) -> Result<Object, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut walk = Walk::new(types, false);
+        walk.frozen(value, None, 0).map_err(|Raised| walk.explained(None, value))
+    }
+}
+
 /// Checks that a key of a map never changes, is one of those that are declared, and can be found again.
 ///
 /// # Errors
@@ -591,10 +608,22 @@ impl<'a> Walk<'a> {
                 changed |= is_other;
                 new.push(is_other.then_some(stored));
             }
+            let mut attributes = Vec::new();
+            for (name, part) in record.attributes(value)? {
+                let stored = self.part(|| Ok(Step::Key(name.clone())), part.as_ptr(), None, depth)?;
+                changed |= stored.as_ptr() != part.as_ptr();
+                attributes.push((name, stored));
+            }
             if !changed {
                 return Object::share(value);
             }
-            record.copy(value, &new)
+            let made = record.copy(value, &new)?;
+            for (name, stored) in attributes {
+                if ffi::PyObject_GenericSetAttr(made.as_ptr(), name.as_ptr(), stored.as_ptr()) < 0 {
+                    return Err(Raised);
+                }
+            }
+            Ok(made)
         }
     }
 }
