@@ -117,6 +117,16 @@ impl Record {
         self.check.share()
     }
 
+    /// Whether what its class has made of a changed copy is noted: a class with checks, or one that validates.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.check.get().is_null() || !self.beside.get().is_null()
+    }
+
+    /// Whether the class makes copies by itself, and validates their fields.
+    pub(crate) fn is_rebuilt(&self) -> bool {
+        matches!(self.copy, Copy::Call)
+    }
+
     /// The attributes of an object that are no fields, with their names.
     ///
     /// # Safety

@@ -314,25 +314,31 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
             return Ok(None);
         }
         let made = info.copy(now, &out.fields[first..]);
-        out.fields.truncate(first);
         let Ok(made) = made else {
             out.is_unfit = true;
             return Err(Stop::Raised);
         };
-        if let Some(check) = info.check() {
+        if info.is_watched() {
+            let mut given = Vec::new();
+            if info.is_rebuilt() {
+                for (index, value) in out.fields[first..].iter().enumerate() {
+                    given.push(value.clone().map_or_else(|| info.read(now, index), Ok)?);
+                }
+            }
             let is_transient = |index| {
                 let below = head.rule().field(head.rule.get(), draft.info_pointer(), index);
                 matches!(below, Below::Rule(rule, _) if rule.zone == Zone::Transient)
             };
             out.unchecked.push(Unchecked {
                 made: made.clone(),
-                check,
                 info: Object::share(draft.info_pointer())?,
                 before: Object::share(now)?,
+                given,
                 way: out.way()?,
                 transient: (0..info.count()).map(is_transient).collect(),
             });
         }
+        out.fields.truncate(first);
         Ok(Some(made))
     }
 }

@@ -21,11 +21,12 @@ use crate::types::State;
 /// A new record that its class checks.
 pub(crate) struct Unchecked {
     pub(super) made: Object,
-    pub(super) check: Object,
     /// The `Record` of its class.
     pub(super) info: Object,
     /// What it is a changed copy of.
     pub(super) before: Object,
+    /// The values that its fields were to have, if the class has made it and validated them.
+    pub(super) given: Vec<Object>,
     /// The way to it, if changes of it are noted. Otherwise a change above it has the record itself as its value.
     pub(super) way: Option<Vec<Object>>,
     /// For each field, whether it is transient, so that its changes are not noted.
@@ -52,12 +53,19 @@ impl Unchecked {
         unsafe {
             let info = content::<Record>(self.info.as_ptr());
             let made = self.made.as_ptr();
-            let given: Vec<Object> =
-                (0..info.count()).map(|index| info.read(made, index)).collect::<Result<_, _>>()?;
-            drop(self.check.call(&[made])?);
+            let read;
+            let given = if info.is_rebuilt() {
+                &self.given
+            } else {
+                read = (0..info.count()).map(|index| info.read(made, index)).collect::<Result<_, _>>()?;
+                &read
+            };
+            if let Some(check) = info.check() {
+                drop(check.call(&[made])?);
+            }
             for (index, given) in given.iter().enumerate() {
                 let set = info.read(made, index)?;
-                if ptr::eq(set.as_ptr(), given.as_ptr()) {
+                if is_same(set.as_ptr(), given.as_ptr()) {
                     continue;
                 }
                 self.must_be_frozen(types, info.name(index), set.as_ptr())?;
@@ -69,7 +77,9 @@ impl Unchecked {
             for (name, value) in &after {
                 let old = find(&before, name);
                 if old.is_none_or(|old| !ptr::eq(old.as_ptr(), value.as_ptr())) {
-                    self.must_be_frozen(types, name.as_ptr(), value.as_ptr())?;
+                    if !info.is_rebuilt() {
+                        self.must_be_frozen(types, name.as_ptr(), value.as_ptr())?;
+                    }
                     self.note(changes, Change::Set, beside_step(name)?.as_ptr(), value.as_ptr())?;
                 }
             }
@@ -95,10 +105,16 @@ impl Unchecked {
             let class = Object::share(ffi::Py_TYPE(self.made.as_ptr()).cast())?.attribute(c"__qualname__")?;
             let kind = Object::share(ffi::Py_TYPE(value).cast())?.attribute(c"__qualname__")?;
             let frozen = Object::share(ffi::Py_TYPE(frozen.as_ptr()).cast())?.attribute(c"__name__")?;
+            let by = if content::<Record>(self.info.as_ptr()).is_rebuilt() {
+                c"A validator"
+            } else {
+                c"__post_init__"
+            };
             let said = Object::own(ffi::PyUnicode_FromFormat(
-                c"%U.__post_init__ has set %U to a value of class %U, which may change in place, or a part of it may. \
+                c"%s of %U has set %U to a value of class %U, which may change in place, or a part of it may. \
                   Set what a state keeps, such as a %U"
                     .as_ptr(),
+                by.as_ptr(),
                 class.as_ptr(),
                 name,
                 kind.as_ptr(),
@@ -136,11 +152,29 @@ fn beside_step(name: &Object) -> Result<Object, Raised> {
 /// The value of an attribute. The names are those of one class's attributes, and few.
 fn find<'a>(attributes: &'a [(Object, Object)], name: &Object) -> Option<&'a Object> {
     // SAFETY: live objects. The names are strings, to compare which runs no code of the program.
-    let is_same = |known: &Object| unsafe {
+    let has_name = |known: &Object| unsafe {
         ptr::eq(known.as_ptr(), name.as_ptr())
             || ffi::PyUnicode_Check(known.as_ptr()) != 0
                 && ffi::PyUnicode_Check(name.as_ptr()) != 0
                 && ffi::PyUnicode_Compare(known.as_ptr(), name.as_ptr()) == 0
     };
-    attributes.iter().find(|(known, _)| is_same(known)).map(|(_, value)| value)
+    attributes.iter().find(|(known, _)| has_name(known)).map(|(_, value)| value)
+}
+
+/// Whether two values are one, or are atoms that cannot be told from each other: a model takes its values apart.
+///
+/// # Safety
+///
+/// Live objects.
+unsafe fn is_same(one: Pointer, other: Pointer) -> bool {
+    // SAFETY: the caller's, and the addresses of static types, whose comparison runs no code of the program.
+    unsafe {
+        let class = ffi::Py_TYPE(one);
+        ptr::eq(one, other)
+            || ptr::eq(class, ffi::Py_TYPE(other))
+                && (class == &raw mut ffi::PyUnicode_Type
+                    || class == &raw mut ffi::PyLong_Type
+                    || class == &raw mut ffi::PyBytes_Type)
+                && ffi::PyObject_RichCompareBool(one, other, ffi::Py_EQ) == 1
+    }
 }

@@ -609,7 +609,9 @@ impl<'a> Walk<'a> {
                 new.push(is_other.then_some(stored));
             }
             let mut attributes = Vec::new();
-            for (name, part) in record.attributes(value)? {
+            // What a model has beside its fields is its own affair.
+            let beside = if record.is_rebuilt() { Vec::new() } else { record.attributes(value)? };
+            for (name, part) in beside {
                 let stored = self.part(|| Ok(Step::Key(name.clone())), part.as_ptr(), None, depth)?;
                 changed |= stored.as_ptr() != part.as_ptr();
                 attributes.push((name, stored));
