@@ -48,7 +48,9 @@ def kind_of(kind: type) -> _native.Record | bool | None:
     if is_record(kind):
         return _record(kind)
     if is_leaf(kind):
-        if not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names:
+        is_known = not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names
+        # The parts of those that hold others are looked at each time.
+        if is_known and not issubclass(kind, (frozenset, slice, tuple)):
             _native.add_leaf(kind)
         return None
     above = {base.__name__ for base in kind.__mro__ if base.__module__ == "numpy"}

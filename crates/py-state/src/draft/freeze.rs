@@ -9,6 +9,8 @@
 //! On the way the parts of a new value are compared with the form of their places, which has the types that are
 //! declared. What carries the mark is taken by its class alone: it was compared when it was stored first.
 
+mod leaf;
+
 use pyo3_ffi as ffi;
 use ropewalk_base::Code;
 use ropewalk_capi::errors;
@@ -321,7 +323,7 @@ impl<'a> Walk<'a> {
                 return Object::own(ffi::PyBytes_FromObject(value));
             }
             match kinds::kind_of(types, value).map_err(|raised| self.changes(raised))? {
-                Kind::Leaf => Object::share(value),
+                Kind::Leaf => self.leaf(value, below),
                 Kind::Map => self.checked_map(value, as_a(types.map), below),
                 Kind::Vector => self.checked_vector(value, as_a(types.vector), below),
                 Kind::Array => array::ask(types, c"frozen", &[value]),
