@@ -341,7 +341,7 @@ unsafe fn slot_of(class: *mut ffi::PyTypeObject, name: Pointer) -> Option<usize>
     }
 }
 
-/// `Record(class, names, rebuild, check, beside)`: `rebuild` is `None` for classes whose objects `object.__new__` makes.
+/// `Record(class, names, rebuild, check, beside)`. If `object.__new__` makes the objects, `rebuild` is `None`.
 #[entry]
 pub(crate) unsafe extern "C" fn new(
     kind: *mut ffi::PyTypeObject,

@@ -102,9 +102,9 @@ def store_elsewhere(draft: Any) -> None:
 @pytest.mark.parametrize("kind", [Lists, Beside])
 def test_a_check_cannot_set_what_changes(kind: Any) -> None:
     store = Store({"a": kind(0)})
-    with pytest.raises(NotFrozen, match="__post_init__ of .* has set items to a value of class"):
+    with pytest.raises(NotFrozen, match=r"__post_init__ of .* has set items to a value of class"):
         store.run(set_five)
-    with pytest.raises(NotFrozen, match="__post_init__ of .* has set items to a value of class"):
+    with pytest.raises(NotFrozen, match=r"__post_init__ of .* has set items to a value of class"):
         store.run(store_elsewhere)
     assert store.version == 0
 
@@ -128,11 +128,15 @@ def with_mutable() -> Any:
     return made
 
 
+def make_pool(kind: Any) -> Any:
+    return ropewalk.Pool(1, kind=kind)
+
+
 def test_workers_and_threads_commit_the_same(tmp_path: Path) -> None:
     found: list[Any] = []
     for kind in ("process", "thread"):
         file = tmp_path / f"{kind}.wal"
-        with ropewalk.Pool(1, kind=kind) as pool, Store(world(), pool=pool, journal=file) as store:  # type: ignore[arg-type]
+        with make_pool(kind) as pool, Store(world(), pool=pool, journal=file) as store:
             store.submit(rename, "a", "Zoe").result(60)
             there = all_of(store.submit(shown, "a").result(60))
             store.submit(move, "b", "c").result(60)

@@ -146,7 +146,7 @@ impl Unchecked {
 
 /// The step to an attribute that is no field: a field of that name may be gone from the class, or come to it.
 fn beside_step(name: &Object) -> Result<Object, Raised> {
-    path::tuple(&[name.clone()])
+    path::tuple(std::slice::from_ref(name))
 }
 
 /// The value of an attribute. The names are those of one class's attributes, and few.
