@@ -339,6 +339,7 @@ class Record:
         names: tuple[str, ...],
         rebuild: Callable[[Any, dict[str, Any]], Any] | None,
         check: Callable[[Any], object] | None,
+        beside: Callable[[Any], dict[str, Any]] | None,
         /,
     ) -> Self: ...
     def __reduce__(self) -> tuple[type[None], tuple[()]]:

@@ -43,6 +43,9 @@ pub(crate) struct Record {
     rebuild: Field,
     /// Called with a new copy: it raises if its fields do not fit together. Null if there is nothing to check.
     check: Field,
+    /// `beside(record)`: a `dict` of the attributes that the check has set and that are no fields. Null if the objects
+    /// have no place for such.
+    beside: Field,
     /// What stands before the value of each field in JSON. Any thread sets it once; all would set the same.
     heads: OnceLock<Heads>,
 }
@@ -112,6 +115,38 @@ impl Record {
 
     pub(crate) fn check(&self) -> Option<Object> {
         self.check.share()
+    }
+
+    /// Whether what its class has made of a changed copy is noted: a class with checks, or one that validates.
+    pub(crate) fn is_watched(&self) -> bool {
+        !self.check.get().is_null() || !self.beside.get().is_null()
+    }
+
+    /// Whether the class makes copies by itself, and validates their fields.
+    pub(crate) fn is_rebuilt(&self) -> bool {
+        matches!(self.copy, Copy::Call)
+    }
+
+    /// The attributes of an object that are no fields, with their names.
+    ///
+    /// # Safety
+    ///
+    /// `object` is live, and of the record's class. Python code may run.
+    pub(crate) unsafe fn attributes(&self, object: Pointer) -> Result<Vec<(Object, Object)>, Raised> {
+        let mut found = Vec::new();
+        let Some(beside) = self.beside.share() else { return Ok(found) };
+        // SAFETY: the caller's; nobody else has the `dict`, and what is given out is held.
+        unsafe {
+            let items = beside.call(&[object])?;
+            if ffi::PyDict_Check(items.as_ptr()) == 0 {
+                return Ok(found);
+            }
+            let (mut at, mut name, mut value) = (0, ptr::null_mut(), ptr::null_mut());
+            while ffi::PyDict_Next(items.as_ptr(), &raw mut at, &raw mut name, &raw mut value) != 0 {
+                found.push((Object::share(name)?, Object::share(value)?));
+            }
+        }
+        Ok(found)
     }
 
     /// Which field has this name.
@@ -306,7 +341,7 @@ unsafe fn slot_of(class: *mut ffi::PyTypeObject, name: Pointer) -> Option<usize>
     }
 }
 
-/// `Record(class, names, rebuild, check)`: `rebuild` is `None` for classes whose objects `object.__new__` makes.
+/// `Record(class, names, rebuild, check, beside)`. If `object.__new__` makes the objects, `rebuild` is `None`.
 #[entry]
 pub(crate) unsafe extern "C" fn new(
     kind: *mut ffi::PyTypeObject,
@@ -324,20 +359,21 @@ pub(crate) unsafe extern "C" fn new(
 ///
 /// As [`new`].
 unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer) -> Result<Object, Raised> {
-    let [mut class, mut names, mut rebuild, mut check]: [Pointer; 4] = [ptr::null_mut(); 4];
+    let [mut class, mut names, mut rebuild, mut check, mut beside]: [Pointer; 5] = [ptr::null_mut(); 5];
     // SAFETY: the caller's; the parsed objects are borrowed from the tuple, and a tuple of names is checked item by
     // item.
     unsafe {
         if !named.is_null() && ffi::PyDict_Size(named) != 0
             || ffi::PyArg_ParseTuple(
                 arguments,
-                c"O!O!OO".as_ptr(),
+                c"O!O!OOO".as_ptr(),
                 &raw mut ffi::PyType_Type,
                 &raw mut class,
                 &raw mut ffi::PyTuple_Type,
                 &raw mut names,
                 &raw mut rebuild,
                 &raw mut check,
+                &raw mut beside,
             ) == 0
         {
             if ffi::PyErr_Occurred().is_null() {
@@ -373,6 +409,7 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
                 copy: if plain { Copy::Plain } else { Copy::Call },
                 rebuild: optional(rebuild)?,
                 check: optional(check)?,
+                beside: optional(beside)?,
                 heads: OnceLock::new(),
             },
         )
@@ -392,7 +429,7 @@ pub(crate) unsafe extern "C" fn traverse(object: Pointer, visit: ffi::visitproc,
     // SAFETY: a complete object of ours, and the collector's own function.
     unsafe {
         let record = content::<Record>(object);
-        let answer = heap::visit_fields(&[&record.rebuild, &record.check], visit, arg);
+        let answer = heap::visit_fields(&[&record.rebuild, &record.check, &record.beside], visit, arg);
         if answer != 0 { answer } else { heap::visit_type(object, visit, arg) }
     }
 }
@@ -401,6 +438,6 @@ pub(crate) unsafe extern "C" fn traverse(object: Pointer, visit: ffi::visitproc,
 pub(crate) unsafe extern "C" fn clear(object: Pointer) -> c_int {
     // SAFETY: only the collector has the object.
     let record = unsafe { content::<Record>(object) };
-    drop((record.rebuild.take(), record.check.take()));
+    drop((record.rebuild.take(), record.check.take(), record.beside.take()));
     0
 }

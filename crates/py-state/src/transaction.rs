@@ -59,6 +59,17 @@ pub(crate) enum Made {
     Conflict,
 }
 
+/// What is wanted of a transaction.
+#[derive(Clone, Copy)]
+pub(crate) enum Wanted {
+    State,
+    /// The state, and the changes that lead to it.
+    Both,
+    /// What the program has changed, to be repeated by another transaction. Records that this makes anew are checked
+    /// there: here they may lack fields, and what their checks change is not the program's change.
+    Changes,
+}
+
 /// Applies a transaction to the state as it is now.
 ///
 /// # Safety
@@ -68,20 +79,24 @@ pub(crate) unsafe fn apply(
     types: &State,
     scope: &Scope,
     now: Pointer,
-    wants_changes: bool,
+    wanted: Wanted,
 ) -> Result<Made, Raised> {
     // SAFETY: the caller's; the root is held, because what is called may end the transaction.
     unsafe {
         let Some(root) = scope.root.share() else {
             return Err(errors::raise_text(Code::TransactionEnded, "the transaction has ended"));
         };
-        let mut out = Out::new(types, wants_changes)?;
+        let mut out = Out::new(types, !matches!(wanted, Wanted::State))?;
         match build(&mut out, root.as_ptr(), now) {
             Ok(state) => {
-                for (made, check) in std::mem::take(&mut out.unchecked) {
-                    drop(check.call(&[made.as_ptr()])?);
+                let (unchecked, changes) = out.into_parts();
+                let is_repeated = matches!(wanted, Wanted::Changes);
+                for one in unchecked {
+                    if !(is_repeated && one.is_noted()) {
+                        one.run(types, changes.as_ref())?;
+                    }
                 }
-                Ok(Made::State(state, out.into_changes()))
+                Ok(Made::State(state, changes))
             }
             Err(Stop::Raised) => Err(Raised),
             Err(Stop::Conflict(mut steps)) => {
@@ -290,7 +305,7 @@ pub(crate) unsafe extern "C" fn changes(own: Pointer, _: Pointer) -> Pointer {
             let scope = open(own)?;
             let base = scope.base.share().ok_or_else(ended)?;
             scope.set_phase(Phase::Committing);
-            let applied = apply(types::of(ffi::Py_TYPE(own))?, scope, base.as_ptr(), true);
+            let applied = apply(types::of(ffi::Py_TYPE(own))?, scope, base.as_ptr(), Wanted::Changes);
             scope.set_phase(Phase::Open);
             match applied? {
                 Made::State(_, Some(changes)) => Ok(changes),

@@ -15,7 +15,7 @@ from typing import Any, cast
 
 from ropewalk._errors import OutOfMemory, StateError
 from ropewalk.state._arrays import is_array_class, reduced
-from ropewalk.state._kinds import kind_of, model_of, names_of
+from ropewalk.state._kinds import beside, has_beside, kind_of, names_of, raw_model
 from ropewalk.state._moved import note_lost, renamed, unpickled
 from ropewalk.state._records import is_dataclass, is_model, is_record, made_of_fields
 
@@ -45,11 +45,15 @@ class _Reducers(dict[type, Callable[[Any], Any]]):
             )
             return restore_model, (kind, names, values, *beside)
 
-        if is_model(kind):
-            reduce = reduce_model
+        def reduce_whole(record: Any) -> Any:
+            others = beside(record)
+            return (restore_whole, (*reduce(record)[1], others)) if others else reduce(record)
 
-        self[kind] = reduce
-        return reduce
+        if is_model(kind):
+            self[kind] = reduce_model
+        else:
+            self[kind] = reduce_whole if has_beside(kind) else reduce
+        return self[kind]
 
     def get(self, kind: type, default: Any = None) -> Any:
         try:
@@ -143,6 +147,17 @@ def restore(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     return made
 
 
+def restore_whole(kind: Any, names: tuple[str, ...], values: tuple[Any, ...], others: dict[str, Any]) -> Any:
+    """Makes a record of its fields, with attributes that a `__post_init__` has set and that are no fields."""
+    made = restore(kind, names, values)
+    if has_beside(kind):
+        current = names_of(kind)
+        for name, value in others.items():
+            if name not in current:
+                object.__setattr__(made, name, value)
+    return made
+
+
 def restore_model(
     kind: Any,
     names: tuple[str, ...],
@@ -151,13 +166,23 @@ def restore_model(
     private: dict[str, Any] | None,
     given: tuple[str, ...],
 ) -> Any:
-    """Makes a pydantic model of the fields that were written, with the values that it had beside them."""
+    """Makes a pydantic model of what was written of it. Nothing is validated: that was done before the commit."""
     if not is_model(kind):
         return restore(kind, names, values)
     fields = _fields(kind, names, values)
-    return model_of(
-        kind, fields, extra, private, {name for name in given if name in fields or name in (extra or {})}
-    )
+    if kind.__private_attributes__:
+        private = {**_new_attributes(kind, private or {}), **(private or {})}
+    given_now = {name for name in given if name in fields or name in (extra or {})}
+    return raw_model(kind, fields, extra, private, given_now)
+
+
+def _new_attributes(kind: Any, private: dict[str, Any]) -> dict[str, Any]:
+    """Returns the defaults of private attributes that a model class has got since."""
+    pydantic: Any = sys.modules["pydantic_core"]
+    found = {
+        name: one.get_default() for name, one in kind.__private_attributes__.items() if name not in private
+    }
+    return {name: value for name, value in found.items() if value is not pydantic.PydanticUndefined}
 
 
 def _fields(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> dict[str, Any]:

@@ -83,7 +83,7 @@ def plan_of(kind: Any) -> Plan:
             return _RECORD, kind_of(kind)
         except StateError:
             # It can change, or no state takes it for another reason. It can be written all the same.
-            return _CHANGING_RECORD, _native.Record(kind, names_of(kind), _refuse, None)
+            return _CHANGING_RECORD, _native.Record(kind, names_of(kind), _refuse, None, None)
     if issubclass(kind, _DRAFTS):
         return _OTHER, "a draft, whose value changes with its transaction. Dump a snapshot, or a plain value"
     for base, plan in _BASES:

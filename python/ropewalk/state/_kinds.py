@@ -5,6 +5,7 @@ from __future__ import annotations
 import collections.abc
 import dataclasses
 import difflib
+import inspect
 import numbers
 import reprlib
 import sys
@@ -17,7 +18,7 @@ from ropewalk._load import state as _native
 from ropewalk.result import Err, Ok
 from ropewalk.state._arrays import is_array_class, know
 from ropewalk.state._contract import violation
-from ropewalk.state._records import as_input, fields_of, is_dataclass, is_record
+from ropewalk.state._records import as_input, fields_of, is_dataclass, is_model, is_record
 from ropewalk.state._values import instead_of, is_leaf
 from ropewalk.state._zones import Zone
 
@@ -28,6 +29,12 @@ _NAME = "__ropewalk_record__"
 #: Where it keeps the names of its fields. To find them means to evaluate annotations, which takes longer than to read a
 #: record from a journal.
 _NAMES = "__ropewalk_fields__"
+#: Where a class keeps whether its objects may have attributes that are no fields.
+_BESIDE = "__ropewalk_beside__"
+#: What stands before the names of what a model has beside its fields: extra values, and private attributes.
+_EXTRA, _PRIVATE = "extra:", "private:"
+#: The name for the set of the fields that were given.
+_GIVEN = "given"
 #: A class that can change is garbage like any other, so that only classes that stay are listed.
 _HEAP_TYPE = 1 << 9
 
@@ -41,7 +48,9 @@ def kind_of(kind: type) -> _native.Record | bool | None:
     if is_record(kind):
         return _record(kind)
     if is_leaf(kind):
-        if not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names:
+        is_known = not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names
+        # The parts of those that hold others are looked at each time.
+        if is_known and not issubclass(kind, (frozenset, slice, tuple)):
             _native.add_leaf(kind)
         return None
     above = {base.__name__ for base in kind.__mro__ if base.__module__ == "numpy"}
@@ -111,9 +120,50 @@ def _record(kind: type) -> _native.Record:
                 f"{kind.__qualname__} has an InitVar, which its objects do not keep, so that no changed copy of one "
                 f"can be made. Use a field"
             )
-    made = _native.Record(kind, names, rebuild, check)
+    made = _native.Record(kind, names, rebuild, check, beside if has_beside(kind) else None)
     type.__setattr__(kind, _NAME, made)
     return made
+
+
+def has_beside(kind: Any) -> bool:
+    """Whether objects of a class may have more than fields: attributes of `__post_init__`, or what models have."""
+    known: bool | None = kind.__dict__.get(_BESIDE)
+    if known is None:
+        known = is_model(kind) or (
+            is_dataclass(kind)
+            and kind.__new__ is object.__new__
+            and hasattr(kind, "__post_init__")
+            and bool(kind.__dictoffset__)
+        )
+        type.__setattr__(kind, _BESIDE, known)
+    return known
+
+
+def beside(record: Any) -> dict[str, Any]:
+    """Returns the attributes of a record that are no fields; what a cached property has kept is none."""
+    kind = cast("Any", type(record))
+    if is_model(kind):
+        return _beside_of_model(record)
+    held, names = record.__dict__, names_of(kind)
+    if len(held) == len(names) and all(name in held for name in names):
+        return {}
+    return {name: held[name] for name in list(held) if name not in names and not _is_cached(kind, name)}
+
+
+def _beside_of_model(model: Any) -> dict[str, Any]:
+    found = {f"{_EXTRA}{name}": value for name, value in (model.__pydantic_extra__ or {}).items()}
+    for name, value in (model.__pydantic_private__ or {}).items():
+        found[f"{_PRIVATE}{name}"] = value
+    # One object for equal sets, because what is compared is the identity.
+    found[_GIVEN] = sys.intern("\0".join(sorted(model.__pydantic_fields_set__)))
+    return found
+
+
+def _is_cached(kind: Any, name: str) -> bool:
+    found = inspect.getattr_static(kind, name, None)
+    # A descriptor that lets the object's own attribute go first, as `functools.cached_property` is.
+    is_descriptor = hasattr(type(found), "__get__") and not hasattr(type(found), "__set__")
+    return is_descriptor and not isinstance(found, types.FunctionType)
 
 
 def _rebuild_of(kind: Any) -> Callable[[Any, dict[str, Any]], Any]:
@@ -129,14 +179,64 @@ def _has_init_vars(kind: Any) -> bool:
     return getattr(dataclasses, "_FIELD_INITVAR", object()) in kinds
 
 
-def replaced(old: Any, changes: dict[str, Any]) -> Any:
-    """Returns a copy of a record with other values in some fields, all at once: a class may check that they fit."""
+def replaced(old: Any, changes: dict[str, Any], others: dict[str, Any] | None = None) -> Any:
+    """Returns a copy of a record with other values in some fields, all at once: a class may check that they fit.
+
+    No `__post_init__` runs: what it has made of the fields is among the changes. Attributes that are no fields stay,
+    but for `others`: they get these values, and `MISSING` takes them away.
+    """
     kind = cast("Any", type(old))
     if is_dataclass(kind) and kind.__new__ is object.__new__:
+        made = old
         for name, value in changes.items():
-            old = _native.replaced(old, name, value)
-        return old
+            made = _native.replaced(made, name, value)
+        if not has_beside(kind):
+            return made
+        if made is old and others:
+            first = names_of(kind)[0]
+            made = _native.replaced(old, first, getattr(old, first))
+        for name, value in {**beside(old), **(others or {})}.items():
+            if value is not _native.MISSING:
+                object.__setattr__(made, name, value)
+        return made
+    if is_model(kind):
+        return _model_with(old, changes, others or {})
     return _rebuild_of(kind)(old, changes)
+
+
+def _model_with(old: Any, changes: dict[str, Any], others: dict[str, Any]) -> Any:
+    kind = cast("Any", type(old))
+    held = {
+        **beside(old),
+        _GIVEN: "\0".join({**dict.fromkeys(old.__pydantic_fields_set__), **changes}),
+        **others,
+    }
+    parts: dict[str, dict[str, Any]] = {_EXTRA: {}, _PRIVATE: {}}
+    for name, value in held.items():
+        for start, part in parts.items():
+            if name.startswith(start) and value is not _native.MISSING:
+                part[name.removeprefix(start)] = value
+    fields = {name: changes[name] if name in changes else getattr(old, name) for name in names_of(kind)}
+    given = set(filter(None, held[_GIVEN].split("\0")))
+    extra = None if old.__pydantic_extra__ is None else parts[_EXTRA]
+    private = None if old.__pydantic_private__ is None else parts[_PRIVATE]
+    return raw_model(kind, fields, extra, private, given)
+
+
+def raw_model(
+    kind: Any,
+    fields: dict[str, Any],
+    extra: dict[str, Any] | None,
+    private: dict[str, Any] | None,
+    given: set[str],
+) -> Any:
+    """Returns a model with these fields as they are: they were validated when they were committed."""
+    made = kind.__new__(kind)
+    object.__setattr__(made, "__dict__", fields)
+    object.__setattr__(made, "__pydantic_fields_set__", given)
+    object.__setattr__(made, "__pydantic_extra__", extra)
+    object.__setattr__(made, "__pydantic_private__", private)
+    return made
 
 
 def _replaced(old: Any, changes: dict[str, Any]) -> Any:

@@ -30,7 +30,7 @@ class Entry(NamedTuple):
 def patch_between(old: Any, new: Any) -> list[Operation]:
     """Returns what leads from one state to another, as the operations of a JSON patch."""
     found: list[Operation] = []
-    for change, path, value in between(old, new):
+    for change, path, value in between(old, new, is_whole=False):
         where = _pointer(path)
         if change is Change.PATCH:
             # The array as it is now, of which nothing is copied.

@@ -104,8 +104,13 @@ def _below(at: Any, changes: Changes, depth: int) -> Any:
     """Applies changes of parts of `at`."""
     if is_record(type(at)):
         kind = cast("Any", type(at))
-        names, fields = names_of(kind), dict[str, Any]()
+        names, fields, others = names_of(kind), dict[str, Any](), dict[str, Any]()
         for name, part in _by_step(changes, depth):
+            if type(name) is tuple:
+                # An attribute that is no field.
+                number, _, value = part[-1]
+                others[cast("str", name[0])] = MISSING if number == Change.DELETE else value
+                continue
             if name not in names:
                 name = cast("str", renamed(kind).get(name, name))
             if name not in names:
@@ -113,7 +118,7 @@ def _below(at: Any, changes: Changes, depth: int) -> Any:
                 note_lost(kind, name)
                 continue
             fields[name] = _applied(fields[name] if name in fields else getattr(at, name), part, depth + 1)
-        return replaced(at, fields) if fields else at
+        return replaced(at, fields, others) if fields or others else at
     if is_map(at):
         old = at
         for key, part in _by_step(changes, depth):

@@ -115,7 +115,6 @@ def test_an_escape_at_every_place(length: int, special: str) -> None:
         (1, "1"),
         (10**30, "1" + "0" * 30),
         (1.5, "1.5"),
-        (math.nan, "null"),
         (True, "true"),
         (None, "null"),
         (Color.RED, "red"),
@@ -132,6 +131,13 @@ def test_an_escape_at_every_place(length: int, special: str) -> None:
 def test_keys(key: Any, text: str) -> None:
     assert dumps({key: 1}) == f'{{"{text}":1}}'.encode()
     assert dumps(PMap({key: 1})) == f'{{"{text}":1}}'.encode()
+
+
+@pytest.mark.parametrize("key", [math.nan, math.inf, -math.inf])
+@pytest.mark.parametrize("kind", [dict, PMap])
+def test_a_key_without_a_number_is_refused(key: float, kind: Any) -> None:
+    with pytest.raises(NotJson, match=r"\['a'\].*has a key that is NaN or infinite"):
+        dumps({"a": kind({key: 1})})
 
 
 @pytest.mark.parametrize("key", [(1,), b"a", frozenset(), PMap(), PVector(), Point(1), object()])

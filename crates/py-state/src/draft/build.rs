@@ -15,6 +15,8 @@ use ropewalk_capi::heap::{Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
+use super::change::{self, Change};
+use super::checks::Unchecked;
 use super::{array, counter, freeze, map as maps, path, record, vector as vectors};
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
@@ -33,17 +35,6 @@ impl From<Raised> for Stop {
     fn from(_: Raised) -> Self {
         Self::Raised
     }
-}
-
-/// What a change does, in the list of changes: the numbers of `ropewalk.state._replay`.
-#[derive(Clone, Copy)]
-enum Change {
-    Set,
-    Delete,
-    Append,
-    Add,
-    Drop,
-    Patch,
 }
 
 /// A step of the way to a draft.
@@ -81,14 +72,11 @@ pub(crate) struct Out<'a> {
     depth: u32,
     /// The new values of the fields of the records that are being built: those of the innermost one are the last.
     fields: Vec<Option<Object>>,
-    /// New records, with the function that checks each.
-    pub(crate) unchecked: Unchecked,
+    /// New records that their classes check.
+    pub(crate) unchecked: Vec<Unchecked>,
     /// A record could not be made: its class refuses the values of its fields.
     pub(crate) is_unfit: bool,
 }
-
-/// New records, with the function that checks each.
-pub(super) type Unchecked = Vec<(Object, Object)>;
 
 impl<'a> Out<'a> {
     pub(crate) fn new(types: &'a State, wants_changes: bool) -> Result<Self, Raised> {
@@ -106,9 +94,22 @@ impl<'a> Out<'a> {
         })
     }
 
-    /// The list of changes: tuples of a number, a path and a value.
-    pub(crate) fn into_changes(self) -> Option<Object> {
-        self.changes
+    /// The new records to check, and the list of changes: tuples of a number, a path and a value.
+    pub(crate) fn into_parts(self) -> (Vec<Unchecked>, Option<Object>) {
+        (self.unchecked, self.changes)
+    }
+
+    /// The way to the draft at hand, if changes of it are noted.
+    ///
+    /// # Safety
+    ///
+    /// The keys of the way are live.
+    unsafe fn way(&self) -> Result<Option<Vec<Object>>, Raised> {
+        if self.changes.is_none() || self.quiet > 0 {
+            return Ok(None);
+        }
+        // SAFETY: the caller's.
+        self.steps.iter().map(|step| unsafe { step.object() }).collect::<Result<_, _>>().map(Some)
     }
 
     /// Notes a change at a place below the draft at hand, or at its own place.
@@ -127,14 +128,8 @@ impl<'a> Out<'a> {
             for step in self.steps.iter().chain(&step) {
                 way.push(step.object()?);
             }
-            let way = path::tuple(&way)?;
-            let number = Object::own(ffi::PyLong_FromLong(change as _))?;
-            let noted = path::tuple(&[number, way, Object::share(value)?])?;
-            if ffi::PyList_Append(changes.as_ptr(), noted.as_ptr()) < 0 {
-                return Err(Raised);
-            }
+            change::note(changes, change, &way, value)
         }
-        Ok(())
     }
 }
 
@@ -319,14 +314,31 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
             return Ok(None);
         }
         let made = info.copy(now, &out.fields[first..]);
-        out.fields.truncate(first);
         let Ok(made) = made else {
             out.is_unfit = true;
             return Err(Stop::Raised);
         };
-        if let Some(check) = info.check() {
-            out.unchecked.push((made.clone(), check));
+        if info.is_watched() {
+            let mut given = Vec::new();
+            if info.is_rebuilt() {
+                for (index, value) in out.fields[first..].iter().enumerate() {
+                    given.push(value.clone().map_or_else(|| info.read(now, index), Ok)?);
+                }
+            }
+            let is_transient = |index| {
+                let below = head.rule().field(head.rule.get(), draft.info_pointer(), index);
+                matches!(below, Below::Rule(rule, _) if rule.zone == Zone::Transient)
+            };
+            out.unchecked.push(Unchecked {
+                made: made.clone(),
+                info: Object::share(draft.info_pointer())?,
+                before: Object::share(now)?,
+                given,
+                way: out.way()?,
+                transient: (0..info.count()).map(is_transient).collect(),
+            });
         }
+        out.fields.truncate(first);
         Ok(Some(made))
     }
 }

@@ -9,6 +9,8 @@
 //! On the way the parts of a new value are compared with the form of their places, which has the types that are
 //! declared. What carries the mark is taken by its class alone: it was compared when it was stored first.
 
+mod leaf;
+
 use pyo3_ffi as ffi;
 use ropewalk_base::Code;
 use ropewalk_capi::errors;
@@ -86,6 +88,23 @@ pub(crate) unsafe fn freeze_whole(
     unsafe {
         let mut walk = Walk::new(types, true);
         walk.frozen(value, form, 0).map_err(|Raised| walk.explained(None, value))
+    }
+}
+
+/// The same for a value that stands at no place whose form is known. What carries the mark is taken as it is.
+///
+/// # Errors
+///
+/// As [`freeze`].
+///
+/// # Safety
+///
+/// `value` is live.
+pub(super) unsafe fn freeze_loose(types: &State, value: Pointer) -> Result<Object, Raised> {
+    // SAFETY: the caller's.
+    unsafe {
+        let mut walk = Walk::new(types, false);
+        walk.frozen(value, None, 0).map_err(|Raised| walk.explained(None, value))
     }
 }
 
@@ -304,7 +323,7 @@ impl<'a> Walk<'a> {
                 return Object::own(ffi::PyBytes_FromObject(value));
             }
             match kinds::kind_of(types, value).map_err(|raised| self.changes(raised))? {
-                Kind::Leaf => Object::share(value),
+                Kind::Leaf => self.leaf(value, below),
                 Kind::Map => self.checked_map(value, as_a(types.map), below),
                 Kind::Vector => self.checked_vector(value, as_a(types.vector), below),
                 Kind::Array => array::ask(types, c"frozen", &[value]),
@@ -591,10 +610,24 @@ impl<'a> Walk<'a> {
                 changed |= is_other;
                 new.push(is_other.then_some(stored));
             }
+            let mut attributes = Vec::new();
+            // What a model has beside its fields is its own affair.
+            let beside = if record.is_rebuilt() { Vec::new() } else { record.attributes(value)? };
+            for (name, part) in beside {
+                let stored = self.part(|| Ok(Step::Key(name.clone())), part.as_ptr(), None, depth)?;
+                changed |= stored.as_ptr() != part.as_ptr();
+                attributes.push((name, stored));
+            }
             if !changed {
                 return Object::share(value);
             }
-            record.copy(value, &new)
+            let made = record.copy(value, &new)?;
+            for (name, stored) in attributes {
+                if ffi::PyObject_GenericSetAttr(made.as_ptr(), name.as_ptr(), stored.as_ptr()) < 0 {
+                    return Err(Raised);
+                }
+            }
+            Ok(made)
         }
     }
 }

@@ -11,6 +11,8 @@
 //! | `cell` | what was done at one place |
 //! | `record`, `map`, `vector`, `counter`, `array` | the drafts |
 //! | `build` | validation, and the new state |
+//! | `change` | the list of changes, for the journal and for what a worker sends back |
+//! | `checks` | the checks of new records, and what they have changed |
 //! | `shown` | what a draft's place has now, for the program |
 //! | `path` | where a draft stands, for messages |
 //! | `savepoint` | what a transaction goes back to without ending |
@@ -20,6 +22,8 @@
 pub(crate) mod array;
 pub(crate) mod build;
 mod cell;
+mod change;
+pub(crate) mod checks;
 pub(crate) mod counter;
 pub(crate) mod footprint;
 pub(crate) mod freeze;

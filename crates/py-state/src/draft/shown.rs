@@ -10,7 +10,8 @@ use ropewalk_capi::errors;
 use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};
 
-use super::build::{Out, Stop, Unchecked, build};
+use super::build::{Out, Stop, build};
+use super::checks::Unchecked;
 use super::{array, counter, map as maps, record, scope, vector as vectors};
 use crate::node::Pointer;
 use crate::types::State;
@@ -121,8 +122,8 @@ pub(super) unsafe fn checked(types: &State, own: Pointer) -> Result<Object, Rais
     unsafe {
         read_whole(types, own)?;
         let (value, unchecked) = value(types, own, &mut false)?;
-        for (made, check) in unchecked {
-            drop(check.call(&[made.as_ptr()])?);
+        for one in unchecked {
+            one.run(types, None)?;
         }
         Ok(value)
     }
@@ -134,7 +135,11 @@ pub(super) unsafe fn checked(types: &State, own: Pointer) -> Result<Object, Rais
 /// # Safety
 ///
 /// A live draft of an open transaction.
-unsafe fn value(types: &State, own: Pointer, is_unfit: &mut bool) -> Result<(Object, Unchecked), Raised> {
+unsafe fn value(
+    types: &State,
+    own: Pointer,
+    is_unfit: &mut bool,
+) -> Result<(Object, Vec<Unchecked>), Raised> {
     // SAFETY: the caller's.
     unsafe {
         let head = super::head(types, own);
@@ -143,7 +148,7 @@ unsafe fn value(types: &State, own: Pointer, is_unfit: &mut bool) -> Result<(Obj
         let built = build(&mut out, own, base.as_ptr());
         *is_unfit = out.is_unfit;
         match built {
-            Ok(built) => Ok((built.unwrap_or(base), out.unchecked)),
+            Ok(built) => Ok((built.unwrap_or(base), out.into_parts().0)),
             Err(Stop::Raised) => Err(Raised),
             Err(Stop::Conflict(_)) => {
                 Err(errors::raise_text(Code::StateError, "a draft does not fit to its own base"))

@@ -487,6 +487,12 @@ impl<'a> Encoder<'a> {
             if class == &raw mut ffi::PyUnicode_Type {
                 return self.text(key);
             }
+            if ffi::PyFloat_Check(key) != 0 && !ffi::PyFloat_AsDouble(key).is_finite() {
+                // As values they are null, and so would several keys be.
+                return Err(
+                    self.say("has a key that is NaN or infinite, which has no form in JSON".to_owned())
+                );
+            }
             if class == &raw mut ffi::PyLong_Type
                 || class == &raw mut ffi::PyFloat_Type
                 || word(key).is_some()

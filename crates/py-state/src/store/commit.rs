@@ -15,7 +15,7 @@ use super::{New, Step, Store, claiming, closed, store, types_of};
 use crate::draft::scope::{Phase, Scope};
 use crate::node::Pointer;
 use crate::rule::Rule;
-use crate::transaction::{self, Made};
+use crate::transaction::{self, Made, Wanted};
 use crate::types::State;
 
 /// Arguments of a call, with the draft, that lie on the stack.
@@ -179,9 +179,10 @@ unsafe fn attempt(
         let encode = this.encode.share();
         let (check, effects) = (this.check.share(), scope.effects.share());
         let label = scope.label.share().unwrap_or_else(Object::none);
+        let wanted = if encode.is_some() { Wanted::Both } else { Wanted::State };
         loop {
             let (now, base, epoch) = this.now()?;
-            let (made, changes) = match transaction::apply(types, scope, now.as_ptr(), encode.is_some())? {
+            let (made, changes) = match transaction::apply(types, scope, now.as_ptr(), wanted)? {
                 Made::Conflict => return Ok(Object::none()),
                 Made::State(made, changes) => (made, changes),
             };
