@@ -9,6 +9,12 @@ use crate::node::Pointer;
 
 /// What a buffer begins with: enough for a small record.
 const FIRST: usize = 1024;
+/// A text is given away with the room behind it if that is at most this part of it. To give a large block a smaller
+/// size makes `malloc` take the next one of the first size from the system again, with a page fault for each page,
+/// because it keeps blocks of the sizes that were given back.
+const SLACK: usize = 8;
+/// So long is a text at least that is given away with the room behind it.
+const LEAST_SLACK: usize = 1 << 16;
 /// How many characters are looked at at once.
 const WORD: usize = size_of::<u64>();
 /// The most characters of a number of 64 bits, with its sign.
@@ -239,9 +245,28 @@ impl Buffer {
         self.push(b'"')
     }
 
+    /// How much room the next text of this length should begin with: the same, if this text is given away with it.
+    pub(super) fn next_room(&self) -> usize {
+        if self.is_snug() { self.room } else { self.len + self.len / (2 * SLACK) }
+    }
+
+    /// Whether the room behind the text is given away with it. A short text takes no block of its own.
+    fn is_snug(&self) -> bool {
+        self.len > LEAST_SLACK && self.room - self.len <= self.len / SLACK
+    }
+
     /// The text as `bytes`.
     pub(super) fn finish(mut self) -> Result<Object, Raised> {
-        self.resize(self.len)?;
+        if self.is_snug() {
+            // SAFETY: only this buffer has the object, which has room for a zero behind `room` bytes; its hash is not
+            // known yet.
+            unsafe {
+                (*self.bytes.cast::<ffi::PyVarObject>()).ob_size = self.len as ffi::Py_ssize_t;
+                *self.data.add(self.len) = 0;
+            }
+        } else {
+            self.resize(self.len)?;
+        }
         // SAFETY: a new reference, which this buffer passes on.
         unsafe { Object::own(std::mem::replace(&mut self.bytes, std::ptr::null_mut())) }
     }

@@ -22,7 +22,7 @@ const DEEPEST: usize = 512;
 const SHOWN: usize = 6;
 
 /// The longest text of which a buffer may begin with as much room.
-const LONGEST: usize = 1 << 20;
+const LONGEST: usize = 1 << 23;
 /// How much room the last text took: the next one is often that of the same state after a change. It is a guess, and
 /// guards nothing: relaxed.
 static LENGTH: AtomicUsize = AtomicUsize::new(0);
@@ -85,8 +85,8 @@ impl<'a> Encoder<'a> {
         // SAFETY: the caller's.
         match unsafe { self.value(value) } {
             Ok(()) => {
-                let length = self.out.len();
-                LENGTH.store(if length > LONGEST { 0 } else { length + length / 16 }, Ordering::Relaxed);
+                let room = self.out.next_room();
+                LENGTH.store(if room > LONGEST { 0 } else { room }, Ordering::Relaxed);
                 self.out.finish()
             }
             Err(Raised) => Err(self.raise()),
