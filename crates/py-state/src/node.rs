@@ -17,10 +17,13 @@ use ropewalk_capi::object::{Object, Raised};
 /// An object of the interpreter.
 pub(crate) type Pointer = *mut ffi::PyObject;
 
-/// The collector knows the node, because it may hold an object that the collector knows.
-const TRACKED: u32 = 1;
+/// It holds objects of types that the collector knows: it may be nested deep, and the collector knows it unless it is
+/// hidden.
+const DEEP: u32 = 1;
 /// All content was found to be immutable.
 const FROZEN: u32 = 2;
+/// It is deep and never changes, and the collector knows nothing that it holds. So no cycle goes through it.
+const HIDDEN: u32 = 4;
 
 /// A node of a map or a vector.
 #[repr(C)]
@@ -31,7 +34,7 @@ pub(crate) struct Node {
     /// The number of the edit that made the node and may change it; no other edit has the same. Written before any
     /// other thread has the node.
     owner: u64,
-    /// `TRACKED` and `FROZEN`. Any thread adds `FROZEN`.
+    /// `DEEP`, `FROZEN` and `HIDDEN`. Any thread adds `FROZEN`.
     flags: AtomicU32,
     entries: u16,
     children: u16,
@@ -62,6 +65,21 @@ pub(crate) fn new_owner() -> u64 {
 pub(crate) unsafe fn is_collected(object: Pointer) -> bool {
     // SAFETY: the caller's.
     unsafe { ffi::PyType_IS_GC(ffi::Py_TYPE(object)) != 0 }
+}
+
+/// Whether the collector does not know an object that never changes. It will not know it later either: but for a `dict`,
+/// which does change, objects are shown to the collector when they are made.
+///
+/// # Safety
+///
+/// `object` is alive.
+#[inline]
+pub(crate) unsafe fn is_hidden(object: Pointer) -> bool {
+    // SAFETY: the caller's, and the address of a static type.
+    unsafe {
+        !is_collected(object)
+            || ffi::PyObject_GC_IsTracked(object) == 0 && ffi::Py_TYPE(object) != &raw mut ffi::PyDict_Type
+    }
 }
 
 /// Asks the processor to fetch the head of an object that is read soon. A walk over a map otherwise waits for each key
@@ -230,10 +248,16 @@ impl Node {
         owner != 0 && self.owner == owner
     }
 
+    /// Whether it holds objects of types that the collector knows, so that it may be nested deep.
+    #[inline]
+    pub(crate) fn is_deep(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & DEEP != 0
+    }
+
     /// Whether the collector knows the node.
     #[inline]
-    pub(crate) fn is_tracked(&self) -> bool {
-        self.flags.load(Ordering::Relaxed) & TRACKED != 0
+    pub(crate) fn is_known(&self) -> bool {
+        self.flags.load(Ordering::Relaxed) & (DEEP | HIDDEN) == DEEP
     }
 
     /// Shows a complete node to the collector, if that does not know it yet.
@@ -245,10 +269,43 @@ impl Node {
     pub(crate) unsafe fn track(node: *mut Self) {
         // SAFETY: the caller's.
         unsafe {
-            if !(*node).is_tracked() {
-                (*node).flags.fetch_or(TRACKED, Ordering::Relaxed);
+            if !(*node).is_deep() {
+                (*node).flags.fetch_or(DEEP, Ordering::Relaxed);
                 ffi::PyObject_GC_Track(node.cast());
             }
+        }
+    }
+
+    /// Hides the nodes of an edit that has ended from the collector, if that knows nothing that they hold. A state of
+    /// many records would otherwise be walked by each full collection, and by others as its versions come. Returns
+    /// whether the collector does not know the node.
+    ///
+    /// # Safety
+    ///
+    /// A complete node that no edit will change; what it holds never changes.
+    pub(crate) unsafe fn hide(node: *mut Self, owner: u64) -> bool {
+        // SAFETY: the caller's; a trie has few levels.
+        unsafe {
+            if !(*node).is_known() {
+                return true;
+            }
+            // The collector of a free-threaded build stops all threads, and finds objects by itself.
+            if cfg!(Py_GIL_DISABLED) || (*node).owner != owner {
+                return false;
+            }
+            let mut hides = true;
+            for &held in Self::held(node) {
+                hides &= if ffi::Py_TYPE(held) == ffi::Py_TYPE(node.cast()) {
+                    Self::hide(held.cast(), owner)
+                } else {
+                    hides && is_hidden(held)
+                };
+            }
+            if hides {
+                (*node).flags.fetch_or(HIDDEN, Ordering::Relaxed);
+                ffi::PyObject_GC_UnTrack(node.cast());
+            }
+            hides
         }
     }
 
@@ -303,7 +360,7 @@ unsafe extern "C" fn dealloc(object: Pointer) {
     unsafe {
         let node = object.cast::<Node>();
         let kind = ffi::Py_TYPE(object);
-        if (*node).is_tracked() {
+        if (*node).is_known() {
             ffi::PyObject_GC_UnTrack(object.cast());
         }
         ffi::Py_XDECREF((*node).text());

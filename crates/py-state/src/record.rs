@@ -10,9 +10,9 @@ use std::sync::OnceLock;
 use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
 use ropewalk_capi::heap::{self, Field, content};
-use ropewalk_capi::object::{Object, Raised};
+use ropewalk_capi::object::{Object, Raised, text};
 
-use crate::node::{Pointer, fetch};
+use crate::node::{Pointer, fetch, is_hidden};
 
 /// Where a field of a record lies.
 enum Place {
@@ -37,6 +37,9 @@ pub(crate) struct Record {
     names: Vec<Field>,
     places: Vec<Place>,
     copy: Copy,
+    /// A copy whose values the collector does not know is hidden from it: nothing but its class is left to be found
+    /// through it, which its module keeps.
+    hides: bool,
     rebuild: Field,
     /// Called with a new copy: it raises if its fields do not fit together. Null if there is nothing to check.
     check: Field,
@@ -174,11 +177,13 @@ impl Record {
             let class = ffi::Py_TYPE(old);
             let Some(alloc) = (*class).tp_alloc else { return Err(Raised) };
             let new = Object::own(alloc(class, 0))?;
+            let mut hides = self.hides;
             for (index, place) in self.places.iter().enumerate() {
                 let value = match changes[index] {
                     value if value.is_null() => self.read(old, index)?,
                     value => Object::share(value)?,
                 };
+                hides = hides && is_hidden(value.as_ptr());
                 match place {
                     Place::Slot(offset) => {
                         let slot = new.as_ptr().cast::<u8>().add(*offset).cast::<Pointer>();
@@ -192,8 +197,50 @@ impl Record {
                     }
                 }
             }
+            if hides {
+                ffi::PyObject_GC_UnTrack(new.as_ptr().cast());
+            }
             Ok(new)
         }
+    }
+}
+
+/// Whether the objects of a class have slots for its fields and nothing else, and the class is one of a module's: the
+/// module keeps it. A class that a function has made may go, and is in a cycle if an attribute of it leads to a record;
+/// the collector must see the reference from the record to the class then.
+///
+/// # Safety
+///
+/// A live class. Python code may run.
+unsafe fn can_hide(class: Pointer, places: &[Place]) -> Result<bool, Raised> {
+    // The collector of a free-threaded build stops all threads, and finds objects by itself.
+    if cfg!(Py_GIL_DISABLED) || !places.iter().all(|place| matches!(place, Place::Slot(_))) {
+        return Ok(false);
+    }
+    let kind = class.cast::<ffi::PyTypeObject>();
+    let size = size_of::<ffi::PyObject>() + places.len() * size_of::<Pointer>();
+    // SAFETY: the caller's; what is found is held while it is looked at.
+    unsafe {
+        if (*kind).tp_basicsize.unsigned_abs() != size || (*kind).tp_dictoffset != 0 || ffi::PyType_IS_GC(kind) == 0 {
+            return Ok(false);
+        }
+        let class = Object::share(class)?;
+        let module = class.attribute(c"__module__")?;
+        let name = Object::own(ffi::PyType_GetQualName(kind))?;
+        let path = Object::own(ffi::PyUnicode_Split(name.as_ptr(), text(".")?.as_ptr(), -1))?;
+        let Ok(mut found) = Object::own(ffi::PyImport_GetModule(module.as_ptr())) else {
+            return if ffi::PyErr_Occurred().is_null() { Ok(false) } else { Err(Raised) };
+        };
+        for index in 0..ffi::PyList_Size(path.as_ptr()) {
+            let Ok(next) =
+                Object::own(ffi::PyObject_GetAttr(found.as_ptr(), ffi::PyList_GetItem(path.as_ptr(), index)))
+            else {
+                ffi::PyErr_Clear();
+                return Ok(false);
+            };
+            found = next;
+        }
+        Ok(found.as_ptr() == class.as_ptr())
     }
 }
 
@@ -280,6 +327,7 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
             Record {
                 class: class as usize,
                 names: fields,
+                hides: plain && can_hide(class, &places)?,
                 places,
                 copy: if plain { Copy::Plain } else { Copy::Call },
                 rebuild: optional(rebuild)?,

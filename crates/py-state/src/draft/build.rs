@@ -366,9 +366,7 @@ unsafe fn of_map(out: &mut Out<'_>, draft: &maps::Draft, now: Pointer) -> Result
             }
         }
         let Some(mut edit) = edit else { return Ok(None) };
-        let made = edit.finish()?;
-        map::set_frozen(made.as_ptr());
-        Ok(Some(made))
+        Ok(Some(edit.finish_frozen()?))
     }
 }
 
@@ -431,7 +429,7 @@ unsafe fn of_vector(out: &mut Out<'_>, draft: &vectors::Draft, now: Pointer) -> 
             }
         }
         if parts.dropped == 0 && parts.appended.is_empty() {
-            return edit.map(|edit| finish(edit)).transpose();
+            return Ok(edit.map(|mut edit| edit.finish_frozen()).transpose()?);
         }
         let mut edit = match edit {
             Some(edit) => edit,
@@ -454,19 +452,7 @@ unsafe fn of_vector(out: &mut Out<'_>, draft: &vectors::Draft, now: Pointer) -> 
             let values = path::tuple(&values)?;
             out.note(Change::Append, None, values.as_ptr())?;
         }
-        finish(edit).map(Some)
-    }
-}
-
-/// # Safety
-///
-/// Every value in it was frozen.
-unsafe fn finish(mut edit: vector::Edit) -> Result<Object, Stop> {
-    // SAFETY: the caller's.
-    unsafe {
-        let made = edit.finish()?;
-        vector::set_frozen(made.as_ptr());
-        Ok(made)
+        Ok(Some(edit.finish_frozen()?))
     }
 }
 
@@ -516,7 +502,7 @@ unsafe fn of_list(out: &mut Out<'_>, list: &[vectors::Item], below: &Below<'_>) 
             }
         }
         out.quiet -= 1;
-        let made = finish(edit)?;
+        let made = edit.finish_frozen()?;
         out.note(Change::Set, None, made.as_ptr())?;
         Ok(made)
     }

@@ -97,7 +97,7 @@ pub(super) unsafe fn put(
             let child = (*Node::child(node, child_at)).cast();
             let Put::Node(child) = put(child, shift + WIDTH, new, owner, effects)? else {
                 // The edit may have changed the child in place.
-                if (*child).is_tracked() && (*node).is_of(owner) {
+                if (*child).is_deep() && (*node).is_of(owner) {
                     Node::track(node);
                 }
                 return Ok(Put::Same);
@@ -118,7 +118,7 @@ pub(super) unsafe fn put(
         effects.counted = true;
         let old = Entry::of(node, entry_at);
         let child = pair(ffi::Py_TYPE(node.cast()), shift + WIDTH, old, new, owner)?;
-        let is_tracked = (*node).is_tracked() || (*child.as_ptr().cast::<Node>()).is_tracked();
+        let is_tracked = (*node).is_deep() || (*child.as_ptr().cast::<Node>()).is_deep();
         let was_moved = (*node).is_of(owner);
         let deeper = splice(node, owner, Place::Added(child_at), Place::Removed(entry_at))?;
         if was_moved {
@@ -160,7 +160,7 @@ unsafe fn put_value(
             }
             return Ok(Put::Same);
         }
-        let is_tracked = (*node).is_tracked() || is_collected;
+        let is_tracked = (*node).is_deep() || is_collected;
         let copy = splice(node, owner, Place::Kept, Place::Kept)?;
         let place = Node::entry(copy, at).add(1);
         // The old node keeps its own reference to the old value.
@@ -184,7 +184,7 @@ unsafe fn put_child(
 ) -> Result<Put, Raised> {
     // SAFETY: the caller's.
     unsafe {
-        let is_tracked = (*child.as_ptr().cast::<Node>()).is_tracked();
+        let is_tracked = (*child.as_ptr().cast::<Node>()).is_deep();
         if (*node).is_of(owner) {
             let old = std::mem::replace(&mut *Node::child(node, at), child.into_ptr());
             effects.dropped.push(Object::own(old)?);
@@ -193,7 +193,7 @@ unsafe fn put_child(
             }
             return Ok(Put::Same);
         }
-        let is_tracked = is_tracked || (*node).is_tracked();
+        let is_tracked = is_tracked || (*node).is_deep();
         let copy = splice(node, owner, Place::Kept, Place::Kept)?;
         let place = Node::child(copy, at);
         ffi::Py_DECREF(*place);
@@ -269,7 +269,7 @@ pub(super) unsafe fn cut(
         }
         let old = Entry::of(node, at);
         let was_moved = (*node).is_of(owner);
-        let is_tracked = (*node).is_tracked();
+        let is_tracked = (*node).is_deep();
         let less = splice(node, owner, Place::Kept, Place::Removed(at))?;
         (*less).datamap = datamap ^ bit;
         (*less).nodemap = nodemap;

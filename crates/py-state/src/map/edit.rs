@@ -135,6 +135,16 @@ impl Edit {
         Ok(self.base.clone())
     }
 
+    /// As [`finish`](Self::finish), of keys and values that were all found to be immutable: the map is marked so.
+    pub(crate) fn finish_frozen(&mut self) -> Result<Object, Raised> {
+        // SAFETY: the edit holds its root, whose nodes it changes no more.
+        unsafe {
+            Node::hide(self.root(), self.owner);
+            (*self.root()).set_frozen();
+        }
+        self.finish()
+    }
+
     /// Shows what the edit holds to the collector.
     ///
     /// # Safety

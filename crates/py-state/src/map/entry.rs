@@ -61,7 +61,7 @@ pub(super) unsafe fn finished(made: *mut Node, at: usize, new: Entry, of: *mut N
     // SAFETY: the caller's.
     unsafe {
         new.write(made, at);
-        tracked(made, (*of).is_tracked() || new.is_collected())
+        tracked(made, (*of).is_deep() || new.is_collected())
     }
 }
 

@@ -48,7 +48,7 @@ pub(super) unsafe fn make(
         (*map).root = root;
         (*map).count = count;
         (*map).hash = AtomicIsize::new(-1);
-        if (*root).is_tracked() {
+        if (*root).is_known() {
             ffi::PyObject_GC_Track(map.cast());
         }
         Object::own(map.cast())
@@ -105,7 +105,7 @@ pub(super) unsafe extern "C" fn dealloc(map: Pointer) {
     // that may run any code.
     unsafe {
         let (kind, root) = (ffi::Py_TYPE(map), root(map));
-        let is_deep = (*root).is_tracked();
+        let is_deep = (*root).is_deep();
         if is_deep {
             ffi::PyObject_GC_UnTrack(map.cast());
         }

@@ -130,7 +130,7 @@ pub(super) unsafe fn pair(
         let (first, second) = (bits::bit(a.hash, shift.min(31)), bits::bit(b.hash, shift.min(31)));
         if shift < BOTTOM && first == second {
             let child = pair(kind, shift + WIDTH, a, b, owner)?;
-            let is_tracked = (*child.as_ptr().cast::<Node>()).is_tracked();
+            let is_tracked = (*child.as_ptr().cast::<Node>()).is_deep();
             let node = Node::make(kind, owner, 1, 0)?;
             (*node).nodemap = first;
             *Node::child(node, 0) = child.into_ptr();

@@ -7,7 +7,7 @@ use ropewalk_capi::object::{Object, Raised};
 
 use super::object;
 use super::parts::{Fallen, Parts};
-use crate::node::{Pointer, new_owner};
+use crate::node::{Node, Pointer, new_owner};
 
 /// An edit of a vector. An owner that Python code can reach checks that only one call at a time uses it.
 #[derive(Debug)]
@@ -109,6 +109,19 @@ impl Edit {
             }
         }
         Ok(self.base.clone())
+    }
+
+    /// As [`finish`](Self::finish), of items that were all found to be immutable: the vector is marked so.
+    pub(crate) fn finish_frozen(&mut self) -> Result<Object, Raised> {
+        let view = self.parts.view();
+        for node in [view.root, view.tail] {
+            // SAFETY: the edit holds its parts, whose nodes it changes no more.
+            unsafe {
+                Node::hide(node, self.owner);
+                (*node).set_frozen();
+            }
+        }
+        self.finish()
     }
 
     /// Shows what the edit holds to the collector.

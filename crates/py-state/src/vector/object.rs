@@ -58,7 +58,7 @@ pub(super) unsafe fn make(kind: *mut ffi::PyTypeObject, parts: Parts) -> Result<
 /// The parts are alive.
 unsafe fn is_deep(view: View) -> bool {
     // SAFETY: the caller's.
-    unsafe { (*view.root).is_tracked() || (*view.tail).is_tracked() }
+    unsafe { (*view.root).is_deep() || (*view.tail).is_deep() }
 }
 
 /// The parts of a vector, borrowed.
@@ -123,7 +123,7 @@ pub(super) unsafe extern "C" fn dealloc(vector: Pointer) {
 unsafe fn drop_node(node: *mut Node) {
     // SAFETY: the caller's.
     unsafe {
-        if (*node).is_tracked() {
+        if (*node).is_deep() {
             nest::drop(node.cast());
         } else {
             ffi::Py_DECREF(node.cast());

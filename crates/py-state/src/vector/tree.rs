@@ -32,7 +32,7 @@ unsafe fn track_with(node: *mut Node, item: Pointer) {
     // SAFETY: the caller's. A node that the collector does not know holds nothing that it knows.
     unsafe {
         let is_node = ffi::Py_TYPE(item) == ffi::Py_TYPE(node.cast());
-        if if is_node { (*item.cast::<Node>()).is_tracked() } else { is_collected(item) } {
+        if if is_node { (*item.cast::<Node>()).is_deep() } else { is_collected(item) } {
             Node::track(node);
         }
     }
@@ -66,7 +66,7 @@ unsafe fn copy(node: *mut Node, count: usize, room: usize, owner: u64) -> Result
         for &held in Node::held(made) {
             ffi::Py_INCREF(held);
         }
-        if (*node).is_tracked() {
+        if (*node).is_deep() {
             Node::track(made);
         }
         Object::own(made.cast())
@@ -97,7 +97,7 @@ pub(super) unsafe fn with_room(node: *mut Node, owner: u64, room: usize) -> Resu
         Node::set_children(made, children);
         std::ptr::copy_nonoverlapping(Node::child(node, 0), Node::child(made, 0), children);
         Node::forget(node);
-        if (*node).is_tracked() {
+        if (*node).is_deep() {
             Node::track(made);
         }
         Object::own(made.cast()).map(Some)
