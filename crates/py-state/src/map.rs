@@ -91,6 +91,17 @@ pub(crate) unsafe fn get(map: Pointer, key: Pointer) -> Result<Option<Pointer>, 
     unsafe { find::find(object::root(map), key, key::folded(hash_of(key)?)) }
 }
 
+/// As [`get`], of a key whose hash is known.
+///
+/// # Safety
+///
+/// As there.
+#[inline]
+pub(crate) unsafe fn get_hashed(map: Pointer, key: Pointer, hash: isize) -> Result<Option<Pointer>, Raised> {
+    // SAFETY: the caller's.
+    unsafe { find::find(object::root(map), key, key::folded(hash)) }
+}
+
 /// The map with an entry set: the same map if its value is this very object already.
 ///
 /// # Safety

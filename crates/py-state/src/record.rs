@@ -148,8 +148,8 @@ impl Record {
     ///
     /// # Safety
     ///
-    /// `old` is of the record's class; `changes` has live objects, and null for what stays.
-    pub(crate) unsafe fn copy(&self, old: Pointer, changes: &[Pointer]) -> Result<Object, Raised> {
+    /// `old` is of the record's class.
+    pub(crate) unsafe fn copy(&self, old: Pointer, changes: &[Option<Object>]) -> Result<Object, Raised> {
         // SAFETY: the caller's.
         unsafe {
             match self.copy {
@@ -157,7 +157,9 @@ impl Record {
                 Copy::Call => {
                     let named = Object::own(ffi::PyDict_New())?;
                     for (name, value) in self.names.iter().zip(changes) {
-                        if !value.is_null() && ffi::PyDict_SetItem(named.as_ptr(), name.get(), *value) < 0 {
+                        if let Some(value) = value
+                            && ffi::PyDict_SetItem(named.as_ptr(), name.get(), value.as_ptr()) < 0
+                        {
                             return Err(Raised);
                         }
                     }
@@ -170,7 +172,7 @@ impl Record {
     /// # Safety
     ///
     /// As [`copy`](Self::copy), of a class whose objects `object.__new__` makes.
-    unsafe fn copy_plain(&self, old: Pointer, changes: &[Pointer]) -> Result<Object, Raised> {
+    unsafe fn copy_plain(&self, old: Pointer, changes: &[Option<Object>]) -> Result<Object, Raised> {
         // SAFETY: a type that `object.__new__` serves has an allocator; a fresh object has empty slots, and no other
         // code has it yet.
         unsafe {
@@ -179,9 +181,9 @@ impl Record {
             let new = Object::own(alloc(class, 0))?;
             let mut hides = self.hides;
             for (index, place) in self.places.iter().enumerate() {
-                let value = match changes[index] {
-                    value if value.is_null() => self.read(old, index)?,
-                    value => Object::share(value)?,
+                let value = match &changes[index] {
+                    None => self.read(old, index)?,
+                    Some(value) => value.clone(),
                 };
                 hides = hides && is_hidden(value.as_ptr());
                 match place {
@@ -221,7 +223,10 @@ unsafe fn can_hide(class: Pointer, places: &[Place]) -> Result<bool, Raised> {
     let size = size_of::<ffi::PyObject>() + places.len() * size_of::<Pointer>();
     // SAFETY: the caller's; what is found is held while it is looked at.
     unsafe {
-        if (*kind).tp_basicsize.unsigned_abs() != size || (*kind).tp_dictoffset != 0 || ffi::PyType_IS_GC(kind) == 0 {
+        if (*kind).tp_basicsize.unsigned_abs() != size
+            || (*kind).tp_dictoffset != 0
+            || ffi::PyType_IS_GC(kind) == 0
+        {
             return Ok(false);
         }
         let class = Object::share(class)?;

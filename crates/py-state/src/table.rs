@@ -162,8 +162,8 @@ unsafe extern "C" fn replaced(module: Pointer, arguments: *mut Pointer, count: i
             let Kind::Record(info) = kinds::kind_of(state, *arguments)? else { return Err(wrong()) };
             let info = content::<Record>(info.as_ptr());
             let index = info.index(*arguments.add(1)).ok_or_else(wrong)?;
-            let mut changes = vec![ptr::null_mut(); info.count()];
-            changes[index] = *arguments.add(2);
+            let mut changes = vec![None; info.count()];
+            changes[index] = Some(Object::share(*arguments.add(2))?);
             info.copy(*arguments, &changes)
         })();
         made.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)

@@ -80,6 +80,8 @@ pub(crate) struct Out<'a> {
     quiet: u32,
     /// How many drafts are being built within each other.
     depth: u32,
+    /// The new values of the fields of the records that are being built: those of the innermost one are the last.
+    fields: Vec<Option<Object>>,
     /// New records, with the function that checks each.
     pub(crate) unchecked: Unchecked,
 }
@@ -88,7 +90,15 @@ impl<'a> Out<'a> {
     pub(crate) fn new(types: &'a State, wants_changes: bool) -> Result<Self, Raised> {
         // SAFETY: the thread is attached.
         let changes = if wants_changes { Some(unsafe { Object::own(ffi::PyList_New(0)) }?) } else { None };
-        Ok(Self { types, steps: Vec::new(), changes, quiet: 0, depth: 0, unchecked: Vec::new() })
+        Ok(Self {
+            types,
+            steps: Vec::new(),
+            changes,
+            quiet: 0,
+            depth: 0,
+            fields: Vec::new(),
+            unchecked: Vec::new(),
+        })
     }
 
     /// The list of changes: tuples of a number, a path and a value.
@@ -255,7 +265,9 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
         if moved && (draft.is_whole.get() || !info.is_of(ffi::Py_TYPE(now))) {
             return Err(Stop::Conflict(Vec::new()));
         }
-        let mut new: Vec<Option<Object>> = Vec::new();
+        let first = out.fields.len();
+        out.fields.resize_with(first + info.count(), || None);
+        let mut is_new = false;
         for index in 0..info.count() {
             let cell = &draft.cells()[index];
             if cell.state() == 0 {
@@ -277,8 +289,8 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
                 let below = head.rule().field(head.rule.get(), draft.info_pointer(), index);
                 let there = there.as_ref().map_or(ptr::null_mut(), Object::as_ptr);
                 if let Some(value) = of_cell(out, cell, step, &below, there)? {
-                    new.resize_with(info.count(), || None);
-                    new[index] = Some(value);
+                    out.fields[first + index] = Some(value);
+                    is_new = true;
                 }
             }
         }
@@ -288,12 +300,9 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
                 check_replaced(out, child, Step::Key(info.name(*index)), there.as_ptr())?;
             }
         }
-        if new.is_empty() {
-            return Ok(None);
-        }
-        let changes: Vec<Pointer> =
-            new.iter().map(|value| value.as_ref().map_or(ptr::null_mut(), Object::as_ptr)).collect();
-        let made = info.copy(now, &changes)?;
+        let made = if is_new { Some(info.copy(now, &out.fields[first..])?) } else { None };
+        out.fields.truncate(first);
+        let Some(made) = made else { return Ok(None) };
         if let Some(check) = info.check() {
             out.unchecked.push((made.clone(), check));
         }

@@ -5,8 +5,6 @@
 //! by `kind_of`, which knows what to say. The maps and vectors that were checked carry a mark, so that a value is
 //! checked once.
 
-use std::ptr;
-
 use pyo3_ffi as ffi;
 use ropewalk_base::Code;
 use ropewalk_capi::errors;
@@ -276,8 +274,6 @@ unsafe fn record(types: &State, value: Pointer, info: &Object, depth: u32) -> Re
         if !changed {
             return Object::share(value);
         }
-        let changes: Vec<Pointer> =
-            new.iter().map(|part| part.as_ref().map_or(ptr::null_mut(), Object::as_ptr)).collect();
-        record.copy(value, &changes)
+        record.copy(value, &new)
     }
 }

@@ -7,7 +7,9 @@ use std::ffi::{c_int, c_void};
 use std::ptr;
 
 use pyo3_ffi as ffi;
+use ropewalk_base::Code;
 use ropewalk_capi::entry;
+use ropewalk_capi::errors;
 use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
@@ -21,6 +23,8 @@ use crate::types::State;
 
 /// So many entries are searched one by one; more have a table.
 const FEW: usize = 8;
+/// So many keys of a map a transaction touches at most: their places are numbers of 32 bits.
+const MOST: usize = 1 << 31;
 
 /// An entry that was touched.
 #[derive(Clone)]
@@ -32,19 +36,66 @@ pub(super) struct Entry {
     pub(super) cell: Cell,
 }
 
+/// The places of a table where a key with a hash may be, in the order in which they are searched: as those of a `dict`.
+struct Probe {
+    at: usize,
+    rest: usize,
+    mask: usize,
+}
+
+impl Probe {
+    /// `size` is a power of two.
+    fn new(hash: isize, size: usize) -> Self {
+        let (rest, mask) = (hash.cast_unsigned(), size - 1);
+        Self { at: rest & mask, rest, mask }
+    }
+
+    fn go_on(&mut self) {
+        self.rest >>= 5;
+        self.at = self.at.wrapping_mul(5).wrapping_add(self.rest).wrapping_add(1) & self.mask;
+    }
+}
+
 /// The entries of a map that were touched, in that order.
 #[derive(Clone, Default)]
 pub(crate) struct Entries {
     pub(super) list: Vec<Entry>,
-    /// A `dict` from keys to places in the list, once there are more than a few.
-    table: Option<Field>,
+    /// Once there are more than a few: by their hashes, the places in the list, counted from 1. Zero is a free place, of
+    /// which there are at least as many as others.
+    table: Vec<u32>,
 }
 
 impl Entries {
     /// Every reference.
     pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
-        let touched = self.list.iter().flat_map(|entry| [Some(&entry.key), entry.cell.field()]);
-        touched.chain([self.table.as_ref()]).flatten()
+        self.list.iter().flat_map(|entry| [Some(&entry.key), entry.cell.field()]).flatten()
+    }
+
+    /// Adds an entry, and its place to the table.
+    fn push(&mut self, entry: Entry) {
+        let hash = entry.hash;
+        self.list.push(entry);
+        let count = self.list.len();
+        if count <= FEW {
+            return;
+        }
+        if 2 * count > self.table.len() {
+            self.table.clear();
+            self.table.resize((4 * count).next_power_of_two(), 0);
+            for index in 0..count {
+                self.enter(index, self.list[index].hash);
+            }
+        } else {
+            self.enter(count - 1, hash);
+        }
+    }
+
+    fn enter(&mut self, index: usize, hash: isize) {
+        let mut probe = Probe::new(hash, self.table.len());
+        while self.table[probe.at] != 0 {
+            probe.go_on();
+        }
+        self.table[probe.at] = index as u32 + 1;
     }
 }
 
@@ -92,13 +143,8 @@ impl Draft {
         // SAFETY: the references into the entries end before a comparison, which may run anything: the list may be
         // another one afterwards, and only its length is looked at again.
         unsafe {
-            if let Some(table) = &self.entries().table {
-                let Some(table) = table.share() else { return Ok(None) };
-                let found = ffi::PyDict_GetItemWithError(table.as_ptr(), key);
-                if !found.is_null() {
-                    return Ok(usize::try_from(ffi::PyLong_AsSsize_t(found)).ok());
-                }
-                return if ffi::PyErr_Occurred().is_null() { Ok(None) } else { Err(Raised) };
+            if !self.entries().table.is_empty() {
+                return self.find_in_table(key, hash);
             }
             let mut index = 0;
             while let Some(entry) = self.entries().list.get(index) {
@@ -117,6 +163,47 @@ impl Draft {
         }
     }
 
+    /// As [`find`](Self::find), where there is a table.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn find_in_table(&self, key: Pointer, hash: isize) -> Result<Option<usize>, Raised> {
+        // SAFETY: as there.
+        unsafe {
+            'again: loop {
+                let size = self.entries().table.len();
+                if size == 0 {
+                    return Ok(None);
+                }
+                let mut probe = Probe::new(hash, size);
+                loop {
+                    let entries = self.entries();
+                    let Some(index) =
+                        entries.table.get(probe.at).and_then(|&place| (place as usize).checked_sub(1))
+                    else {
+                        return Ok(None);
+                    };
+                    let Some(entry) = entries.list.get(index) else { return Ok(None) };
+                    if entry.key.get() == key {
+                        return Ok(Some(index));
+                    }
+                    if entry.hash == hash {
+                        let other = entry.key.share().ok_or(Raised)?;
+                        if map::same_key(other.as_ptr(), key)? {
+                            return Ok(Some(index));
+                        }
+                        // The comparison may have come back here and touched so many keys that there is a new table.
+                        if self.entries().table.len() != size {
+                            continue 'again;
+                        }
+                    }
+                    probe.go_on();
+                }
+            }
+        }
+    }
+
     /// The place of a key in the list; it is touched from here on.
     ///
     /// # Safety
@@ -132,45 +219,23 @@ impl Draft {
                 if let Some(index) = self.find(key.as_ptr(), hash)? {
                     return Ok(index);
                 }
-                let base = map::get(self.head.base.get(), key.as_ptr())?.unwrap_or(ptr::null_mut());
-                if count >= FEW && self.entries().table.is_none() {
-                    self.make_table()?;
-                }
+                let base =
+                    map::get_hashed(self.head.base.get(), key.as_ptr(), hash)?.unwrap_or(ptr::null_mut());
                 // A comparison may have come back here and touched keys, this one perhaps.
                 if self.entries().list.len() == count {
                     break base;
                 }
             };
             let index = self.entries().list.len();
-            let entry = Entry { key: Field::new(key.clone()), hash, base, cell: Cell::default() };
-            // It has its place before the table says so, because a comparison may come back here.
-            self.entries().list.push(entry);
-            if let Some(table) = self.entries().table.as_ref().and_then(Field::share) {
-                let place = Object::own(ffi::PyLong_FromSize_t(index))?;
-                if ffi::PyDict_SetItem(table.as_ptr(), key.as_ptr(), place.as_ptr()) < 0 {
-                    return Err(Raised);
-                }
+            if index == MOST {
+                return Err(errors::raise_text(
+                    Code::StateError,
+                    "a transaction touches at most 2^31 keys of a map",
+                ));
             }
+            let entry = Entry { key: Field::new(key), hash, base, cell: Cell::default() };
+            self.entries().push(entry);
             Ok(index)
-        }
-    }
-
-    #[cold]
-    unsafe fn make_table(&self) -> Result<(), Raised> {
-        // SAFETY: as for `find`.
-        unsafe {
-            let table = Object::own(ffi::PyDict_New())?;
-            let mut index = 0;
-            while let Some(key) = self.entries().list.get(index).map(|entry| entry.key.share()) {
-                let place = Object::own(ffi::PyLong_FromSize_t(index))?;
-                let key = key.ok_or(Raised)?;
-                if ffi::PyDict_SetItem(table.as_ptr(), key.as_ptr(), place.as_ptr()) < 0 {
-                    return Err(Raised);
-                }
-                index += 1;
-            }
-            self.entries().table = Some(Field::new(table));
-            Ok(())
         }
     }
 

@@ -179,8 +179,8 @@ pub(crate) struct Head {
 
 impl Head {
     pub(super) fn new(scope: Object, base: Object, rule: Object, is_fresh: bool) -> Self {
-        let [scope, base, rule] = [scope, base, rule].map(Field::new);
-        Self { scope, base, rule, is_fresh, saved: Cell::new(0) }
+        let saved = Cell::new(0);
+        Self { scope: Field::new(scope), base: Field::new(base), rule: Field::new(rule), is_fresh, saved }
     }
 
     /// The transaction, if this thread may use it now.
