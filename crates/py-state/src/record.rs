@@ -48,7 +48,38 @@ pub(crate) struct Record {
 }
 
 /// For each field, its name as JSON, with what separates it from the field before.
-pub(crate) type Heads = Box<[Box<[u8]>]>;
+pub(crate) type Heads = Box<[Head]>;
+
+/// What stands before the value of a field.
+pub(crate) struct Head {
+    /// The text, if it is short enough, with anything behind it: a copy of this length needs no call and no loop.
+    short: Short,
+    text: Box<[u8]>,
+}
+
+/// A short text with what is behind it.
+pub(crate) type Short = [u8; 32];
+
+impl Head {
+    pub(crate) fn new(text: &[u8]) -> Self {
+        let mut short = [b' '; size_of::<Short>()];
+        for (to, from) in short.iter_mut().zip(text) {
+            *to = *from;
+        }
+        Self { short, text: text.into() }
+    }
+
+    pub(crate) fn text(&self) -> &[u8] {
+        &self.text
+    }
+
+    /// The text with what is behind it, and its length, if it is short.
+    #[inline]
+    pub(crate) fn short(&self) -> Option<(&Short, usize)> {
+        let len = self.text.len();
+        (len <= size_of::<Short>()).then_some((&self.short, len))
+    }
+}
 
 /// `T_OBJECT_EX`: a slot of `__slots__`.
 const OBJECT_EX: c_int = 16;

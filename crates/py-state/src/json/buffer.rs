@@ -6,6 +6,7 @@ use pyo3_ffi as ffi;
 use ropewalk_capi::object::{Object, Raised};
 
 use crate::node::Pointer;
+use crate::record::{Head, Short};
 
 /// What a buffer begins with: enough for a small record.
 const FIRST: usize = 1024;
@@ -15,8 +16,12 @@ const FIRST: usize = 1024;
 const SLACK: usize = 8;
 /// So long is a text at least that is given away with the room behind it.
 const LEAST_SLACK: usize = 1 << 16;
-/// How many characters are looked at at once.
+/// Eight characters.
 const WORD: usize = size_of::<u64>();
+/// How many characters of a longer text are looked at at once.
+const BLOCK: usize = size_of::<Block>();
+/// The characters of a block.
+type Block = [u64; 2];
 /// The most characters of a number of 64 bits, with its sign.
 const LONGEST_INTEGER: usize = 20;
 /// The numbers from 00 to 99.
@@ -173,46 +178,50 @@ impl Buffer {
     /// Writes UTF-8 as a string.
     #[inline]
     pub(super) fn string(&mut self, text: &[u8]) -> Result<(), Raised> {
+        self.quoted::<false>(text)
+    }
+
+    /// Writes UTF-8 as the name of an entry, with a colon.
+    #[inline]
+    pub(super) fn name(&mut self, text: &[u8]) -> Result<(), Raised> {
+        self.quoted::<true>(text)
+    }
+
+    #[inline]
+    fn quoted<const IS_NAME: bool>(&mut self, text: &[u8]) -> Result<(), Raised> {
         let count = text.len();
-        // The quotes, and the word behind the text.
-        self.reserve(count + 2 + WORD)?;
-        // SAFETY: there is room for the quotes and the text with a word behind it; the words are read from the text.
-        unsafe {
-            let (quote, from) = (self.data.add(self.len), text.as_ptr());
-            let body = quote.add(1);
+        // The quotes and the colon, and the word behind the text.
+        self.reserve(count + 3 + WORD)?;
+        // SAFETY: there is room for the quotes, the colon and the text with a word behind it.
+        let plain = unsafe {
+            let quote = self.data.add(self.len);
             *quote = b'"';
-            let mut at = 0;
-            while at + 4 * WORD <= count {
-                // Four at once, which the compiler makes one.
-                let words = from.add(at).cast::<[u64; 4]>().read_unaligned();
-                if words.iter().fold(0, |found, &word| found | marks(word)) & HIGH != 0 {
-                    break;
-                }
-                body.add(at).cast::<[u64; 4]>().write_unaligned(words);
-                at += 4 * WORD;
-            }
-            while at + WORD <= count {
-                let word = from.add(at).cast::<u64>().read_unaligned();
-                if needs_escape(word) {
-                    return self.escaped(text, at);
-                }
-                body.add(at).cast::<u64>().write_unaligned(word);
-                at += WORD;
-            }
-            if at < count {
-                let (start, word) = match count.checked_sub(WORD) {
-                    // Some of these characters are there already.
-                    Some(last) => (last, from.add(last).cast::<u64>().read_unaligned()),
-                    None => (0, short(text)),
-                };
-                if needs_escape(word) {
-                    return self.escaped(text, at);
-                }
-                body.add(start).cast::<u64>().write_unaligned(word);
-            }
-            *body.add(count) = b'"';
+            copy_plain(text, quote.add(1))
+        };
+        if plain < count {
+            self.escaped(text, plain)?;
+            return if IS_NAME { self.push(b':') } else { Ok(()) };
         }
-        self.len += count + 2;
+        // SAFETY: as above.
+        unsafe {
+            let end = self.data.add(self.len + 1 + count);
+            *end = b'"';
+            if IS_NAME {
+                *end.add(1) = b':';
+            }
+        }
+        self.len += count + 2 + usize::from(IS_NAME);
+        Ok(())
+    }
+
+    /// Writes what stands before the value of a field.
+    #[inline]
+    pub(super) fn head(&mut self, head: &Head) -> Result<(), Raised> {
+        let Some((short, len)) = head.short() else { return self.extend(head.text()) };
+        self.reserve(size_of_val(short))?;
+        // SAFETY: there is room for the text and what is behind it.
+        unsafe { self.data.add(self.len).cast::<Short>().write_unaligned(*short) };
+        self.len += len;
         Ok(())
     }
 
@@ -279,6 +288,56 @@ impl Drop for Buffer {
     }
 }
 
+/// Copies a text up to a character that needs an escape, and returns how many bytes need none: fewer than were copied,
+/// perhaps.
+///
+/// # Safety
+///
+/// There is room for the text and a word behind it at `to`, which is not in the text.
+#[inline]
+unsafe fn copy_plain(text: &[u8], to: *mut u8) -> usize {
+    let (from, count) = (text.as_ptr(), text.len());
+    let mut at = 0;
+    // SAFETY: the caller's; what is read is within the text.
+    unsafe {
+        while at + BLOCK <= count {
+            let block = from.add(at).cast::<Block>().read_unaligned();
+            if needs_escapes(block) {
+                return at;
+            }
+            to.add(at).cast::<Block>().write_unaligned(block);
+            at += BLOCK;
+        }
+        if at == count {
+            return count;
+        }
+        if count >= BLOCK {
+            // Some of these characters are there already.
+            let last = count - BLOCK;
+            let block = from.add(last).cast::<Block>().read_unaligned();
+            if needs_escapes(block) {
+                return at;
+            }
+            to.add(last).cast::<Block>().write_unaligned(block);
+        } else if count >= WORD {
+            let last = count - WORD;
+            let words = [from.cast::<u64>().read_unaligned(), from.add(last).cast::<u64>().read_unaligned()];
+            if needs_escapes(words) {
+                return 0;
+            }
+            to.cast::<u64>().write_unaligned(words[0]);
+            to.add(last).cast::<u64>().write_unaligned(words[1]);
+        } else {
+            let word = short(text);
+            if needs_escape(word) {
+                return 0;
+            }
+            to.cast::<u64>().write_unaligned(word);
+        }
+    }
+    count
+}
+
 /// A text of one to seven characters in a word, with spaces behind it.
 #[inline]
 fn short(text: &[u8]) -> u64 {
@@ -330,22 +389,42 @@ unsafe fn copy(bytes: &[u8], to: *mut u8) {
     }
 }
 
+/// Whether one of sixteen characters is a quote, a backslash or a control character. A byte of a longer character of
+/// UTF-8 is none.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn needs_escapes(block: Block) -> bool {
+    use std::arch::x86_64::{
+        _mm_cmpeq_epi8, _mm_min_epu8, _mm_movemask_epi8, _mm_or_si128, _mm_set_epi64x, _mm_set1_epi8,
+    };
+    // SAFETY: every processor of this kind has the instructions.
+    unsafe {
+        let text = _mm_set_epi64x(block[1].cast_signed(), block[0].cast_signed());
+        let control = _mm_cmpeq_epi8(_mm_min_epu8(text, _mm_set1_epi8(0x1f)), text);
+        let quote = _mm_cmpeq_epi8(text, _mm_set1_epi8(b'"'.cast_signed()));
+        let backslash = _mm_cmpeq_epi8(text, _mm_set1_epi8(b'\\'.cast_signed()));
+        _mm_movemask_epi8(_mm_or_si128(_mm_or_si128(control, quote), backslash)) != 0
+    }
+}
+
+/// Whether one of sixteen characters needs an escape.
+#[cfg(not(target_arch = "x86_64"))]
+#[inline]
+fn needs_escapes(block: Block) -> bool {
+    needs_escape(block[0]) | needs_escape(block[1])
+}
+
 /// Whether one of eight characters is a quote, a backslash or a control character. A byte of a longer character of
 /// UTF-8 is none.
 ///
 /// Source: Anderson, "Bit Twiddling Hacks": whether a word has a zero byte, or a byte less than n.
 #[inline]
 fn needs_escape(word: u64) -> bool {
-    marks(word) & HIGH != 0
-}
-
-/// A word with the high bit set of a byte that needs an escape, if there is one.
-#[inline]
-fn marks(word: u64) -> u64 {
     const ONES: u64 = 0x0101_0101_0101_0101;
     let quote = word ^ (ONES * b'"' as u64);
     let backslash = word ^ (ONES * b'\\' as u64);
-    (word.wrapping_sub(SPACES) & !word)
+    let marks = (word.wrapping_sub(SPACES) & !word)
         | (quote.wrapping_sub(ONES) & !quote)
-        | (backslash.wrapping_sub(ONES) & !backslash)
+        | (backslash.wrapping_sub(ONES) & !backslash);
+    marks & HIGH != 0
 }

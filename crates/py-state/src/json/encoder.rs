@@ -13,7 +13,7 @@ use super::buffer::Buffer;
 use super::plan::{Plan, Plans, heads, utf8};
 use crate::iterate::each;
 use crate::node::Pointer;
-use crate::record::Record;
+use crate::record::{Heads, Record};
 use crate::types::State;
 
 /// The most values in one another. Each takes some hundred bytes of the stack.
@@ -122,12 +122,43 @@ impl<'a> Encoder<'a> {
                 self.text(value)
             } else if class == &raw mut ffi::PyLong_Type {
                 self.integer(value)
+            } else if let Some((record, heads)) = self.plans.latest_record(class)
+                && self.depth < DEEPEST
+            {
+                // Most often a map has records of one class.
+                self.depth += 1;
+                self.fields(value, &*record, &*heads)?;
+                self.depth -= 1;
+                Ok(())
             } else if class == &raw mut ffi::PyFloat_Type {
                 self.out.float(ffi::PyFloat_AS_DOUBLE(value))
             } else if let Some(word) = word(value) {
                 self.out.extend(word)
             } else {
                 self.compound(value, class)
+            }
+        }
+    }
+
+    /// Writes a value without any other code, if its class is one of those whose objects can be written so.
+    ///
+    /// # Safety
+    ///
+    /// A live value.
+    #[cfg(not(Py_GIL_DISABLED))]
+    #[inline]
+    unsafe fn plain(&mut self, value: Pointer) -> Option<Result<(), Raised>> {
+        // SAFETY: the caller's, and the addresses of static types.
+        unsafe {
+            let class = ffi::Py_TYPE(value);
+            if class == &raw mut ffi::PyUnicode_Type {
+                Some(self.text(value))
+            } else if class == &raw mut ffi::PyLong_Type {
+                Some(self.integer(value))
+            } else if class == &raw mut ffi::PyFloat_Type {
+                Some(self.out.float(ffi::PyFloat_AS_DOUBLE(value)))
+            } else {
+                word(value).map(|word| self.out.extend(word))
             }
         }
     }
@@ -248,6 +279,10 @@ impl<'a> Encoder<'a> {
     /// A live `int`.
     #[inline]
     unsafe fn integer(&mut self, number: Pointer) -> Result<(), Raised> {
+        // SAFETY: the caller's.
+        if let Some(small) = unsafe { digit(number) } {
+            return self.out.integer(small);
+        }
         let mut overflow = 0;
         // SAFETY: the caller's; an `int` has its number without running code.
         unsafe {
@@ -270,17 +305,25 @@ impl<'a> Encoder<'a> {
     /// A live object of the class that the `Record` describes.
     unsafe fn record(&mut self, object: Pointer, info: &Object) -> Result<(), Raised> {
         // SAFETY: the caller's.
+        unsafe { self.fields(object, content::<Record>(info.as_ptr()), heads(info)?) }
+    }
+
+    /// As [`record`](Self::record), with what stands before the fields.
+    ///
+    /// # Safety
+    ///
+    /// As there.
+    unsafe fn fields(&mut self, object: Pointer, record: &Record, heads: &Heads) -> Result<(), Raised> {
+        // SAFETY: the caller's.
         unsafe {
-            let record = content::<Record>(info.as_ptr());
-            let heads = heads(info)?;
             for (index, head) in heads.iter().enumerate() {
-                self.out.extend(head)?;
+                self.out.head(head)?;
                 // No code runs while one of these is written that could take it out of its slot.
                 #[cfg(not(Py_GIL_DISABLED))]
                 if let Some(value) = record.slot(object, index)
-                    && is_plain(ffi::Py_TYPE(value))
+                    && let Some(written) = self.plain(value)
                 {
-                    if let Err(Raised) = self.value(value) {
+                    if let Err(Raised) = written {
                         return Err(self.below_field(record.name(index)));
                     }
                     continue;
@@ -418,11 +461,15 @@ impl<'a> Encoder<'a> {
         // SAFETY: the caller's, and the address of a static type.
         unsafe {
             if ffi::Py_TYPE(key) == &raw mut ffi::PyUnicode_Type {
-                self.text(key)
-            } else {
-                self.other_key(key, key)
+                return match utf8(key) {
+                    Ok(text) => self.out.name(text),
+                    Err(Raised) => {
+                        let Raised = self.no_text();
+                        Err(self.below_key(key))
+                    }
+                };
             }
-            .map_err(|Raised| self.below_key(key))?;
+            self.other_key(key, key).map_err(|Raised| self.below_key(key))?;
         }
         self.out.push(b':')
     }
@@ -551,16 +598,6 @@ impl<'a> Encoder<'a> {
     }
 }
 
-/// Whether the class is one of those whose objects are written without any other code.
-#[cfg(not(Py_GIL_DISABLED))]
-#[inline]
-fn is_plain(class: *mut ffi::PyTypeObject) -> bool {
-    // They are the addresses of static types.
-    class == &raw mut ffi::PyUnicode_Type
-        || class == &raw mut ffi::PyLong_Type
-        || class == &raw mut ffi::PyFloat_Type
-}
-
 /// The word that JSON has for a constant.
 ///
 /// # Safety
@@ -578,6 +615,37 @@ unsafe fn word(value: Pointer) -> Option<&'static [u8]> {
             Some(b"false")
         } else {
             None
+        }
+    }
+}
+
+/// The number of an `int` that has at most one digit of 30 bits, as most have.
+///
+/// # Safety
+///
+/// A live `int`.
+#[inline]
+unsafe fn digit(number: Pointer) -> Option<i64> {
+    /// An `int` of the interpreter's, up to its first digit.
+    #[repr(C)]
+    struct Long {
+        head: ffi::PyObject,
+        /// The number of digits, with the sign of the number; since 3.12 shifted by 3 bits, with one less than the sign
+        /// reversed in the lowest two.
+        size: isize,
+        digit: u32,
+    }
+    if cfg!(any(Py_3_15, Py_LIMITED_API)) {
+        return None;
+    }
+    // SAFETY: the caller's; these versions have it so, and there is room for a digit, also in 0.
+    unsafe {
+        let long = number.cast::<Long>();
+        let (size, digit) = ((*long).size, i64::from((*long).digit));
+        if cfg!(Py_3_12) {
+            (size < 16).then(|| (1 - (size as i64 & 3)) * digit)
+        } else {
+            (size.unsigned_abs() < 2).then(|| size as i64 * digit)
         }
     }
 }

@@ -8,7 +8,7 @@ use ropewalk_capi::object::{Object, Raised};
 use super::buffer::Buffer;
 use crate::kinds;
 use crate::node::Pointer;
-use crate::record::{Heads, Record};
+use crate::record::{Head, Heads, Record};
 use crate::types::State;
 
 /// How the objects of a class are written.
@@ -44,6 +44,16 @@ pub(super) struct Plans {
     known: Vec<(Object, Box<Plan>)>,
     /// Which of them was asked for last.
     latest: usize,
+    /// The same, if it is that of a frozen record. What it points to belongs to a plan.
+    record: Option<Latest>,
+}
+
+/// The class of records that was asked for last.
+#[derive(Clone, Copy)]
+struct Latest {
+    class: *mut ffi::PyTypeObject,
+    record: *const Record,
+    heads: *const Heads,
 }
 
 impl Plans {
@@ -54,6 +64,15 @@ impl Plans {
             .get(self.latest)
             .filter(|(known, _)| known.as_ptr() == class.cast())
             .map(|(_, plan)| &**plan)
+    }
+
+    /// What a record is written by, if its class was asked for last and has fields.
+    #[inline]
+    pub(super) fn latest_record(
+        &self,
+        class: *mut ffi::PyTypeObject,
+    ) -> Option<(*const Record, *const Heads)> {
+        self.record.filter(|found| found.class == class).map(|found| (found.record, found.heads))
     }
 
     /// The plan for a class, which lives as long as this. `classify(class)` gives its number and what belongs to it;
@@ -73,7 +92,10 @@ impl Plans {
         }
         if let Some(at) = self.known.iter().position(|(known, _)| known.as_ptr() == class.cast()) {
             self.latest = at;
-            return Ok(&raw const *self.known[at].1);
+            let address = &raw const *self.known[at].1;
+            // SAFETY: a plan's `Record`.
+            self.record = unsafe { latest_of(class, &*address) }?;
+            return Ok(address);
         }
         // SAFETY: the caller's.
         unsafe {
@@ -84,10 +106,21 @@ impl Plans {
             });
             self.latest = self.known.len();
             let address = &raw const *plan;
+            self.record = latest_of(class.as_ptr().cast(), &plan)?;
             self.known.push((class, plan));
             Ok(address)
         }
     }
+}
+
+/// # Safety
+///
+/// The plan of the class.
+unsafe fn latest_of(class: *mut ffi::PyTypeObject, plan: &Plan) -> Result<Option<Latest>, Raised> {
+    let Plan::Record { info, is_frozen: true } = plan else { return Ok(None) };
+    // SAFETY: the caller's.
+    let (record, heads) = unsafe { (content::<Record>(info.as_ptr()), heads(info)?) };
+    Ok(Some(Latest { class, record, heads }))
 }
 
 /// The plan that the package has made: a tuple of a number and an object.
@@ -138,7 +171,7 @@ pub(super) unsafe fn heads(info: &Object) -> Result<&Heads, Raised> {
         // SAFETY: a name is a `str`, which lives with the record.
         buffer.string(unsafe { utf8(record.name(index)) }?)?;
         buffer.push(b':')?;
-        made.push(buffer.since(0).into());
+        made.push(Head::new(buffer.since(0)));
     }
     Ok(record.heads().get_or_init(|| made.into()))
 }
