@@ -134,7 +134,13 @@ def _replaced_struct(old: Any, changes: dict[str, Any]) -> Any:
 def _replaced_model(old: Any, changes: dict[str, Any]) -> Any:
     # One node is validated; the models in it are instances, which pydantic takes as they are.
     kind = cast("Any", type(old))
-    return kind.model_validate({**{name: getattr(old, name) for name in kind.model_fields}, **changes})
+    # `model_fields` is a property of the class that takes as long as the validation.
+    fields = kind.__dict__.get("__pydantic_fields__") or kind.model_fields
+    values = old.__dict__
+    if values.keys() != fields.keys():
+        # A cached property is in the same dict, and may be unknown to the validation.
+        values = {name: getattr(old, name) for name in fields}
+    return kind.model_validate({**values, **changes})
 
 
 def violated(transaction: _native.Transaction, path: tuple[Any, ...], access: str) -> ContractViolation:

@@ -102,8 +102,8 @@ impl<'a> Encoder<'a> {
     pub(super) unsafe fn fetch(&self, value: Pointer) {
         // SAFETY: the caller's; a plan belongs to the value's class.
         unsafe {
-            if let Some(Plan::Record { info, .. }) = self.plans.latest(ffi::Py_TYPE(value)) {
-                content::<Record>(info.as_ptr()).fetch(value);
+            if let Some((record, _)) = self.plans.latest_record(ffi::Py_TYPE(value)) {
+                (*record).fetch(value);
             }
         }
     }
