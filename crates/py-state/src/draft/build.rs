@@ -156,7 +156,7 @@ unsafe fn at(step: Step, stop: Stop) -> Stop {
 ///
 /// # Safety
 ///
-/// A live draft and a live object; the draft's transaction is open to nobody meanwhile, or nobody changes it.
+/// A live draft and a live object; the phase of the draft's transaction lets nobody use its drafts meanwhile.
 pub(crate) unsafe fn build(out: &mut Out<'_>, own: Pointer, now: Pointer) -> Result<Option<Object>, Stop> {
     // SAFETY: the caller's; the type tells the content.
     unsafe {
@@ -612,12 +612,12 @@ type Unchecked = Vec<(Object, Object)>;
 ///
 /// A live draft of an open transaction.
 unsafe fn value(types: &State, own: Pointer) -> Result<(Object, Unchecked), Raised> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's; the caller's draft holds its transaction. While the phase lasts nobody changes a draft.
     unsafe {
         let head = super::head(types, own);
         let base = head.base.share().ok_or(Raised)?;
         let mut out = Out::new(types, false)?;
-        match build(&mut out, own, base.as_ptr()) {
+        match head.open()?.reading(|| build(&mut out, own, base.as_ptr()))? {
             Ok(built) => Ok((built.unwrap_or(base), out.unchecked)),
             Err(Stop::Raised) => Err(Raised),
             Err(Stop::Conflict(_)) => {
@@ -639,7 +639,12 @@ pub(super) unsafe fn shown(own: Pointer) -> Pointer {
         let head = super::head(types, own);
         if head.open().is_err() {
             ffi::PyErr_Clear();
-            return ffi::PyUnicode_FromString(c"<draft of a transaction that has ended>".as_ptr());
+            let said = if head.is_being_read() {
+                c"<draft that is being read>"
+            } else {
+                c"<draft of a transaction that has ended>"
+            };
+            return ffi::PyUnicode_FromString(said.as_ptr());
         }
         match value(types, own) {
             Ok((value, _)) => ffi::PyUnicode_FromFormat(c"<draft of %R>".as_ptr(), value.as_ptr()),

@@ -73,6 +73,12 @@ impl Cell {
         self.value.as_ref().map_or(std::ptr::null_mut(), Field::get)
     }
 
+    /// Whether the cell has the state and the value that it had, but for marks of what was read.
+    #[inline]
+    pub(super) fn is_still(&self, state: u8, value: Pointer) -> bool {
+        (self.state() ^ state) & !READS == 0 && self.get() == value
+    }
+
     /// Puts a draft of the place's value into the cell.
     #[inline]
     pub(super) fn set_child(&mut self, draft: Object) {

@@ -271,61 +271,58 @@ pub(super) unsafe fn make(types: &State, head: Head) -> Result<Object, Raised> {
 /// A draft of ours and a live key.
 #[inline]
 unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
-    // SAFETY: the caller's; the references into the entries end before anything of the program may run.
+    // SAFETY: the caller's; the references into the entries end before anything of the program may run, and what is
+    // used behind that is held.
     unsafe {
         let draft = content::<Draft>(own);
         draft.head.open()?;
         let types = scope::types(own)?;
         let hash = map::hash_of(key)?;
         let index = draft.touch(key, hash)?;
-        let (state, held, base) = {
-            let Some(entry) = draft.entries().list.get(index) else { return Ok(None) };
-            (entry.cell.state(), entry.cell.get(), entry.base)
-        };
-        if state & CHILD != 0 {
-            return Object::share(held).map(Some);
-        }
-        let below = draft.head.rule().key(draft.head.rule.get(), key)?;
-        if state & DELETED != 0 {
-            return Ok(None);
-        }
-        let is_fresh = state & WRITTEN != 0 || draft.head.is_fresh;
-        let value = if state & WRITTEN != 0 { held } else { base };
-        if value.is_null() {
-            if let Below::Rule(rule, _) = below
-                && rule.zone == Zone::Counter
-            {
+        // What the entry's cell has may be another thing each time that code of the program has run.
+        loop {
+            let (state, held, base) = {
+                let Some(entry) = draft.entries().list.get(index) else { return Ok(None) };
+                (entry.cell.state(), entry.cell.field().and_then(Field::share), entry.base)
+            };
+            if state & CHILD != 0 {
+                return Ok(held);
+            }
+            let value = match held {
+                Some(held) => Some(held),
+                None if base.is_null() || state & DELETED != 0 => None,
+                None => Some(Object::share(base)?),
+            };
+            let below = draft.head.rule().key(draft.head.rule.get(), key)?;
+            let is_fresh = state & WRITTEN != 0 || draft.head.is_fresh;
+            let is_counter = matches!(below, Below::Rule(rule, _) if rule.zone == Zone::Counter);
+            let child = match &value {
+                Some(value) => enter(types, &draft.head, own, key, &below, value.as_ptr(), is_fresh)?,
                 // A counter that nobody has counted yet is 0.
-                let zero = Object::own(ffi::PyLong_FromLong(0))?;
-                let child = enter(types, &draft.head, own, key, &below, zero.as_ptr(), is_fresh)?;
-                if let (Some(child), Some(entry)) = (&child, draft.entries().list.get_mut(index)) {
-                    entry.cell.set_child(child.clone());
+                None if is_counter && state & DELETED == 0 => {
+                    let zero = Object::own(ffi::PyLong_FromLong(0))?;
+                    enter(types, &draft.head, own, key, &below, zero.as_ptr(), is_fresh)?
                 }
-                return Ok(child);
-            }
-            if !matches!(below, Below::Rule(..)) && !draft.head.rule().reads {
-                return Err(scope::violated(types, &draft.head, own, key, "read"));
-            }
-            if let Some(entry) = draft.entries().list.get(index) {
-                entry.cell.mark(SEEN);
-            }
-            return Ok(None);
-        }
-        let value = Object::share(value)?;
-        let child = enter(types, &draft.head, own, key, &below, value.as_ptr(), is_fresh)?;
-        let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(None) };
-        match child {
-            None => {
-                if state & WRITTEN == 0 {
-                    entry.cell.mark(READ);
+                None if state & DELETED == 0
+                    && !matches!(below, Below::Rule(..))
+                    && !draft.head.rule().reads =>
+                {
+                    return Err(scope::violated(types, &draft.head, own, key, "read"));
                 }
-                Ok(Some(value))
+                None => None,
+            };
+            let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(None) };
+            let now = value.as_ref().filter(|_| state & WRITTEN != 0).map_or(ptr::null_mut(), Object::as_ptr);
+            if !entry.cell.is_still(state, now) {
+                continue;
             }
-            Some(_) if entry.cell.has(CHILD) => Object::share(entry.cell.get()).map(Some),
-            Some(child) => {
-                entry.cell.set_child(child.clone());
-                Ok(Some(child))
+            match (&value, &child) {
+                (_, Some(child)) => entry.cell.set_child(child.clone()),
+                (Some(_), None) if state & WRITTEN == 0 => entry.cell.mark(READ),
+                (None, None) if state & DELETED == 0 => entry.cell.mark(SEEN),
+                _ => {}
             }
+            return Ok(child.or(value));
         }
     }
 }

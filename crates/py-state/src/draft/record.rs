@@ -102,35 +102,41 @@ unsafe fn get(own: Pointer, name: Pointer) -> Result<Object, Raised> {
         let info = draft.info();
         let Some(index) = info.index(name) else { return other(own, name, draft) };
         draft.head.open()?;
-        let (state, held) = {
-            let cell = &draft.cells()[index];
-            (cell.state(), cell.get())
-        };
-        if state & CHILD != 0 {
-            return Object::share(held);
-        }
-        let types = scope::types(own)?;
-        let below = draft.head.rule().field(draft.head.rule.get(), draft.info.get(), index);
-        if state & WRITTEN != 0 {
-            let value = Object::share(held)?;
-            return match enter(types, &draft.head, own, name, &below, value.as_ptr(), true)? {
-                None => Ok(value),
-                Some(child) => {
-                    draft.cells()[index].set_child(child.clone());
-                    Ok(child)
-                }
+        // What the cell has may be another thing each time that code of the program has run.
+        loop {
+            let (state, held) = {
+                let cell = &draft.cells()[index];
+                (cell.state(), cell.field().and_then(Field::share))
             };
-        }
-        let value = info.read(draft.head.base.get(), index)?;
-        match enter(types, &draft.head, own, name, &below, value.as_ptr(), draft.head.is_fresh)? {
-            None => {
-                draft.cells()[index].mark(READ);
-                Ok(value)
+            let is_written = state & WRITTEN != 0;
+            let (value, there) = match held {
+                Some(held) if state & CHILD != 0 => return Ok(held),
+                Some(held) => {
+                    let there = held.as_ptr();
+                    (held, there)
+                },
+                None => (info.read(draft.head.base.get(), index)?, ptr::null_mut()),
+            };
+            let types = scope::types(own)?;
+            let below = draft.head.rule().field(draft.head.rule.get(), draft.info.get(), index);
+            let is_fresh = is_written || draft.head.is_fresh;
+            let child = enter(types, &draft.head, own, name, &below, value.as_ptr(), is_fresh)?;
+            let cell = &mut draft.cells()[index];
+            if !cell.is_still(state, there) {
+                continue;
             }
-            Some(child) => {
-                draft.cells()[index].set_child(child.clone());
-                Ok(child)
-            }
+            return Ok(match child {
+                Some(child) => {
+                    cell.set_child(child.clone());
+                    child
+                }
+                None => {
+                    if !is_written {
+                        cell.mark(READ);
+                    }
+                    value
+                }
+            });
         }
     }
 }

@@ -19,6 +19,8 @@ use crate::types::{self, State};
 pub(crate) enum Phase {
     /// Its drafts may be read and written.
     Open,
+    /// A draft of it is being read whole: what that calls may not touch its drafts.
+    Reading,
     /// Its drafts are being read by a commit: what the commit calls may not touch them.
     Committing,
     /// Its drafts are of no use any more.
@@ -124,6 +126,11 @@ impl Scope {
 
     #[cold]
     fn refuse(&self) -> Result<(), Raised> {
+        if self.thread == this_thread() && self.phase.get() == Phase::Reading {
+            let said = "a draft of the transaction is being read whole: a comparison or another method that this \
+                        calls cannot use the transaction's drafts";
+            return Err(errors::raise_text(Code::StateError, said));
+        }
         let said = if self.thread != this_thread() {
             "a draft belongs to the thread that runs its transaction; pass values to other threads, not drafts"
         } else if self.phase.get() == Phase::Committing {
@@ -133,6 +140,23 @@ impl Scope {
              a snapshot afterwards"
         };
         Err(errors::raise_text(Code::TransactionEnded, said))
+    }
+
+    /// Runs a walk over drafts, which keeps references into them while code of the program runs: that code may not use
+    /// the drafts meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`check`](Self::check), so that there are no walks within each other.
+    pub(super) fn reading<T>(&self, walk: impl FnOnce() -> T) -> Result<T, Raised> {
+        self.check()?;
+        self.phase.set(Phase::Reading);
+        let made = walk();
+        // The collector ends a transaction that it clears.
+        if self.phase.get() == Phase::Reading {
+            self.phase.set(Phase::Open);
+        }
+        Ok(made)
     }
 
     /// Shows every reference to the garbage collector.
@@ -194,6 +218,14 @@ impl Head {
         let scope = unsafe { content::<Scope>(scope) };
         scope.check()?;
         Ok(scope)
+    }
+
+    /// Whether a walk of this thread's goes over the transaction's drafts.
+    pub(super) fn is_being_read(&self) -> bool {
+        let scope = self.scope.get();
+        // SAFETY: null, or a live transaction, which the draft holds.
+        let scope = unsafe { scope.as_ref().map(|_| content::<Scope>(scope)) };
+        scope.is_some_and(|scope| scope.thread == this_thread() && scope.phase.get() == Phase::Reading)
     }
 
     #[inline]

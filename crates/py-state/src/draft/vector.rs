@@ -203,17 +203,19 @@ impl Draft {
             }
             let appended = std::mem::take(&mut parts.appended);
             list.extend(appended.into_iter().map(|cell| Item { base: ptr::null_mut(), cell }));
-            // Those behind the rest were read, and are gone.
-            for (index, item) in std::mem::take(&mut parts.touched) {
+            // Those behind the rest were read, and are gone. What they have is dropped when the list is complete.
+            let gone = std::mem::take(&mut parts.touched);
+            parts.dropped = 0;
+            parts.list = Some(list);
+            for (index, item) in &gone {
                 if item.cell.has(CHILD)
                     && !item.cell.has(WRITTEN)
                     && let Some(child) = item.cell.field().cloned()
                 {
-                    self.replaced().push((index, child));
+                    self.replaced().push((*index, child));
                 }
             }
-            parts.dropped = 0;
-            parts.list = Some(list);
+            drop(gone);
             Ok(())
         }
     }
@@ -255,31 +257,44 @@ unsafe fn get(own: Pointer, index: isize) -> Result<Option<Object>, Raised> {
         let draft = content::<Draft>(own);
         draft.head.open()?;
         let types = scope::types(own)?;
-        let Some(at) = draft.find(types, own, index)? else { return Ok(None) };
-        let Some((state, held, base)) = draft.cell(at).map(|(cell, base)| (cell.state(), cell.get(), base))
-        else {
-            return Ok(None);
-        };
-        if state & CHILD != 0 {
-            return Object::share(held).map(Some);
-        }
-        let below = draft.head.rule().item(draft.head.rule.get());
-        let is_written = state & WRITTEN != 0;
-        let value = Object::share(if is_written { held } else { base })?;
-        let step = Object::own(ffi::PyLong_FromSsize_t(index))?;
-        let is_fresh = is_written || draft.head.is_fresh;
-        let child = enter(types, &draft.head, own, step.as_ptr(), &below, value.as_ptr(), is_fresh)?;
-        let Some((cell, _)) = draft.cell(at) else { return Ok(None) };
-        match child {
-            None => {
-                if !is_written {
-                    cell.mark(READ);
+        // What the cell has may be another thing each time that code of the program has run.
+        loop {
+            let Some(at) = draft.find(types, own, index)? else { return Ok(None) };
+            let Some((state, held, base)) = draft.cell(at).map(|(cell, base)| {
+                let held = cell.field().and_then(Field::share);
+                (cell.state(), held, base)
+            }) else {
+                return Ok(None);
+            };
+            let is_written = state & WRITTEN != 0;
+            let (value, there) = match held {
+                Some(held) if state & CHILD != 0 => return Ok(Some(held)),
+                Some(held) => {
+                    let there = held.as_ptr();
+                    (held, there)
                 }
-                Ok(Some(value))
-            }
-            Some(child) => {
-                cell.set_child(child.clone());
-                Ok(Some(child))
+                None => (Object::share(base)?, ptr::null_mut()),
+            };
+            let below = draft.head.rule().item(draft.head.rule.get());
+            let step = Object::own(ffi::PyLong_FromSsize_t(index))?;
+            let is_fresh = is_written || draft.head.is_fresh;
+            let child = enter(types, &draft.head, own, step.as_ptr(), &below, value.as_ptr(), is_fresh)?;
+            // Items may have moved, too.
+            let Some(at) = draft.find(types, own, index)? else { continue };
+            match draft.cell(at) {
+                Some((cell, now)) if cell.is_still(state, there) && ptr::eq(now, base) => match child {
+                    Some(child) => {
+                        cell.set_child(child.clone());
+                        return Ok(Some(child));
+                    }
+                    None => {
+                        if !is_written {
+                            cell.mark(READ);
+                        }
+                        return Ok(Some(value));
+                    }
+                },
+                _ => {}
             }
         }
     }
