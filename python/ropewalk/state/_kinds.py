@@ -281,7 +281,7 @@ def _complete_drafts() -> None:
     A counter's draft gets the arithmetic of the number that it stands for, which reads it.
     """
     mapping: Any = collections.abc.MutableMapping
-    for name in ("keys", "items", "values", "pop", "popitem", "clear", "update"):
+    for name in ("keys", "items", "values", "pop", "update"):
         setattr(_native.MapDraft, name, getattr(mapping, name))
     # `pop` compares its default with this.
     marker = "_MutableMapping__marker"
@@ -289,7 +289,7 @@ def _complete_drafts() -> None:
     setattr(_native.MapDraft, "setdefault", _set_default)  # noqa: B010 - the stub has no such attribute.
     setattr(_native.MapDraft, "__ior__", _update_in_place)  # noqa: B010 - as above.
     sequence: Any = collections.abc.MutableSequence
-    for name in ("index", "count", "reverse", "remove", "clear", "__contains__"):
+    for name in ("index", "count", "remove", "__contains__"):
         setattr(_native.VectorDraft, name, getattr(sequence, name))
     mapping.register(_native.MapDraft)
     sequence.register(_native.VectorDraft)

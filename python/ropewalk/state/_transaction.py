@@ -74,6 +74,8 @@ class Transaction:
             if self._native.is_open:
                 self._native.rollback(point)
             raise
+        if self._native.is_open:
+            self._native.release(point)
 
     def on_commit(self, function: Callable[..., Any], /, *args: Any) -> None:
         """Calls a function after the commit, as `Draft.on_commit` does."""

@@ -14,8 +14,9 @@ use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
+use super::savepoint::{self, Undo};
 use super::scope::{self, Head};
-use super::{check_write, enter, freeze, savepoint};
+use super::{check_write, enter, freeze};
 use crate::map;
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
@@ -34,6 +35,13 @@ pub(super) struct Entry {
     /// What the base map has under the key, or null. The base keeps it alive.
     pub(super) base: Pointer,
     pub(super) cell: Cell,
+}
+
+impl Entry {
+    /// Whether there is a value, but for a counter that was not there and was counted.
+    fn is_there(&self) -> bool {
+        !self.cell.has(DELETED) && (!self.base.is_null() || self.cell.has(WRITTEN))
+    }
 }
 
 /// The places of a table where a key with a hash may be, in the order in which they are searched: as those of a `dict`.
@@ -109,6 +117,20 @@ pub(crate) struct Draft {
     replaced: UnsafeCell<Vec<(Field, Field)>>,
     /// Which keys the base has was read.
     pub(super) is_whole: Plain<bool>,
+    /// So many keys were added, less those that were deleted.
+    added: Plain<isize>,
+    /// A counter that was not there was touched: it is there once it was counted.
+    has_counters: Plain<bool>,
+    /// Where `popitem` goes on.
+    front: UnsafeCell<Front>,
+}
+
+/// Where `popitem` goes on: all keys of the base before the cursor are touched, and no touched entry before the place in
+/// their list is there.
+struct Front {
+    /// Nothing until `popitem` is called.
+    base: Option<Box<map::Cursor>>,
+    entry: usize,
 }
 
 impl Draft {
@@ -239,6 +261,77 @@ impl Draft {
         }
     }
 
+    /// Notes that an entry's value has come or gone.
+    fn changed(&self, index: usize, before: bool, after: bool) {
+        self.added.set(self.added.get() + isize::from(after) - isize::from(before));
+        if after {
+            // SAFETY: only this thread uses the draft, and the reference ends here.
+            let front = unsafe { &mut *self.front.get() };
+            front.entry = front.entry.min(index);
+        }
+    }
+
+    /// Takes an entry back to what it was at a savepoint. The caller drops what is returned.
+    ///
+    /// # Safety
+    ///
+    /// As [`entries`](Self::entries).
+    #[must_use = "dropping it may run code of the program"]
+    pub(super) unsafe fn go_back(&self, index: usize, earlier: Cell) -> Option<Cell> {
+        // SAFETY: the caller's.
+        unsafe {
+            let entry = self.entries().list.get_mut(index)?;
+            let before = entry.is_there();
+            let gone = entry.cell.go_back(earlier);
+            let after = entry.is_there();
+            self.changed(index, before, after);
+            Some(gone)
+        }
+    }
+
+    /// A key that is there, if there is one: those before it are gone for good, or noted in the list of entries.
+    ///
+    /// # Safety
+    ///
+    /// A draft of an open transaction, which the caller holds.
+    unsafe fn first(&self) -> Result<Option<Object>, Raised> {
+        // SAFETY: the caller's; the base lives as long as the draft; no reference to the front or to the entries is held
+        // across a comparison.
+        unsafe {
+            let mut cursor = match &(*self.front.get()).base {
+                Some(cursor) => **cursor,
+                None => map::Cursor::new(self.head.base.get()),
+            };
+            while let Some((key, _)) = cursor.next() {
+                let key = Object::share(key)?;
+                let found = self.find(key.as_ptr(), map::hash_of(key.as_ptr())?)?;
+                let is_there = match found.and_then(|index| self.entries().list.get(index)) {
+                    Some(entry) => entry.is_there(),
+                    None => return Ok(Some(key)),
+                };
+                if is_there {
+                    return Ok(Some(key));
+                }
+                // It is among the entries that are touched, and is looked for there if it comes back.
+                (*self.front.get()).base = Some(Box::new(cursor));
+            }
+            let first = (*self.front.get()).entry;
+            let mut goes_on = true;
+            for index in first..self.entries().list.len() {
+                let entry = &self.entries().list[index];
+                if entry.is_there() || counts(&entry.cell) && !entry.cell.has(DELETED) {
+                    return entry.key.share().map(Some).ok_or(Raised);
+                }
+                // A counter may be counted later.
+                goes_on &= !entry.cell.has(CHILD);
+                if goes_on {
+                    (*self.front.get()).entry = index + 1;
+                }
+            }
+            Ok(None)
+        }
+    }
+
     /// Whether the contract lets the map be read whole.
     unsafe fn read_whole(&self, types: &State, own: Pointer) -> Result<(), Raised> {
         if !self.head.rule().reads {
@@ -256,6 +349,9 @@ impl Draft {
 pub(super) unsafe fn make(types: &State, head: Head) -> Result<Object, Raised> {
     let draft = Draft {
         head,
+        added: Plain::new(0),
+        has_counters: Plain::new(false),
+        front: UnsafeCell::new(Front { base: None, entry: 0 }),
         entries: UnsafeCell::default(),
         replaced: UnsafeCell::default(),
         is_whole: Plain::new(false),
@@ -317,7 +413,12 @@ unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
                 continue;
             }
             match (&value, &child) {
-                (_, Some(child)) => entry.cell.set_child(child.clone()),
+                (value, Some(child)) => {
+                    if value.is_none() {
+                        draft.has_counters.set(true);
+                    }
+                    entry.cell.set_child(child.clone());
+                }
                 (Some(_), None) if state & WRITTEN == 0 => entry.cell.mark(READ),
                 (None, None) if state & DELETED == 0 => entry.cell.mark(SEEN),
                 _ => {}
@@ -400,23 +501,24 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
             freeze::check_key(types, key)?;
             Some(freeze::freeze(types, value)?)
         };
-        savepoint::save(types, own, &draft.head)?;
         let index = draft.touch(key, hash)?;
         let gone = {
-            let entries = draft.entries();
-            let Some(entry) = entries.list.get_mut(index) else { return Ok(()) };
+            let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(()) };
             let was_there = entry.cell.has(WRITTEN | CHILD) && !entry.cell.has(DELETED)
                 || !entry.cell.has(WRITTEN | DELETED) && !entry.base.is_null();
-            if new.is_none() && !was_there {
+            if new.is_none() {
+                // Whether the key was there was read.
                 entry.cell.mark(SEEN);
+            }
+            if new.is_none() && !was_there {
                 None
             } else {
-                if new.is_none() {
-                    // That the key was there was read.
-                    entry.cell.mark(SEEN);
-                }
+                savepoint::note_cell(own, &draft.head, &entry.cell, |cell| Undo::Entry(index, cell))?;
                 let was_child = entry.cell.has(CHILD) && !entry.cell.has(WRITTEN);
-                Some((entry.cell.write(new), was_child))
+                let before = entry.is_there();
+                let old = entry.cell.write(new);
+                draft.changed(index, before, entry.is_there());
+                Some((old, was_child))
             }
         };
         let Some((old, was_child)) = gone else {
@@ -473,7 +575,7 @@ unsafe fn has(own: Pointer, key: Pointer) -> Result<bool, Raised> {
 /// Whether a cell without a base has a counter that was counted.
 unsafe fn counts(cell: &Cell) -> bool {
     // SAFETY: a child without a base is a counter's draft.
-    cell.has(CHILD) && unsafe { super::counter::is_counted(cell.get()) }
+    cell.has(CHILD) && !cell.has(WRITTEN) && unsafe { super::counter::is_counted(cell.get()) }
 }
 
 /// `len(draft)`.
@@ -492,14 +594,74 @@ unsafe fn count(own: Pointer) -> Result<isize, Raised> {
         let draft = content::<Draft>(own);
         draft.head.open()?;
         draft.read_whole(scope::types(own)?, own)?;
-        let mut count = map::len(draft.head.base.get()).cast_signed();
-        for entry in &draft.entries().list {
-            let was_there = !entry.base.is_null();
-            let is_there =
-                !entry.cell.has(DELETED) && (was_there || entry.cell.has(WRITTEN) || counts(&entry.cell));
-            count += isize::from(is_there) - isize::from(was_there);
+        let mut count = map::len(draft.head.base.get()).cast_signed() + draft.added.get();
+        if draft.has_counters.get() {
+            for entry in &draft.entries().list {
+                count += isize::from(!entry.is_there() && counts(&entry.cell));
+            }
         }
         Ok(count)
+    }
+}
+
+/// `draft.clear()`.
+#[entry]
+pub(crate) unsafe extern "C" fn clear_entries(own: Pointer, _: Pointer) -> Pointer {
+    // SAFETY: a draft of ours.
+    match unsafe { cleared(own) } {
+        Ok(()) => Object::none().into_ptr(),
+        Err(Raised) => ptr::null_mut(),
+    }
+}
+
+/// # Safety
+///
+/// As [`clear_entries`].
+unsafe fn cleared(own: Pointer) -> Result<(), Raised> {
+    // SAFETY: the caller's; nobody else has the list of keys.
+    unsafe {
+        let keys = keys_of(own)?;
+        let (draft, types) = (content::<Draft>(own), scope::types(own)?);
+        let count = ffi::PyList_Size(keys.as_ptr());
+        // All first, so that a key that may not be deleted leaves the others.
+        for index in 0..count {
+            let key = ffi::PyList_GetItem(keys.as_ptr(), index);
+            let below = draft.head.rule().key(draft.head.rule.get(), key)?;
+            check_write(types, &draft.head, own, key, &below)?;
+        }
+        for index in 0..count {
+            set(own, ffi::PyList_GetItem(keys.as_ptr(), index), ptr::null_mut())?;
+        }
+        Ok(())
+    }
+}
+
+/// `draft.popitem()`.
+#[entry]
+pub(crate) unsafe extern "C" fn popitem(own: Pointer, _: Pointer) -> Pointer {
+    // SAFETY: a draft of ours.
+    unsafe { popped(own) }.map_or(ptr::null_mut(), Object::into_ptr)
+}
+
+/// # Safety
+///
+/// As [`popitem`].
+unsafe fn popped(own: Pointer) -> Result<Object, Raised> {
+    // SAFETY: the caller's; the key is held.
+    unsafe {
+        let draft = content::<Draft>(own);
+        draft.head.open()?;
+        draft.read_whole(scope::types(own)?, own)?;
+        loop {
+            let Some(key) = draft.first()? else {
+                ffi::PyErr_SetString(ffi::PyExc_KeyError, c"the map has no entries".as_ptr());
+                return Err(Raised);
+            };
+            // A comparison may have deleted the key meanwhile.
+            let Some(value) = get(own, key.as_ptr())? else { continue };
+            set(own, key.as_ptr(), ptr::null_mut())?;
+            return super::path::tuple(&[key, value]);
+        }
     }
 }
 

@@ -28,37 +28,16 @@ pub(crate) mod savepoint;
 pub(crate) mod scope;
 pub(crate) mod vector;
 
-use ropewalk_capi::heap::{Field, content};
+use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};
 
 use crate::kinds::{self, Kind};
 use crate::node::Pointer;
 use crate::rule::{Below, Rule, Zone};
 use crate::types::State;
-use cell::Cell;
 use scope::Head;
 
 pub(crate) use path::tuple as path_of;
-
-/// The cells of a draft of any kind, as they were at a savepoint.
-pub(crate) enum Cells {
-    Record(Vec<Cell>),
-    Map(map::Entries),
-    Vector(vector::Parts),
-    Counter(Field),
-}
-
-impl Cells {
-    /// Every reference.
-    fn fields(&self) -> Box<dyn Iterator<Item = &Field> + '_> {
-        match self {
-            Self::Record(cells) => Box::new(cells.iter().filter_map(Cell::field)),
-            Self::Map(entries) => Box::new(entries.fields()),
-            Self::Vector(parts) => Box::new(parts.fields()),
-            Self::Counter(added) => Box::new(std::iter::once(added)),
-        }
-    }
-}
 
 /// What all kinds of draft have.
 ///

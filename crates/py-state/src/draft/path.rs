@@ -85,7 +85,7 @@ unsafe fn find(
 /// # Safety
 ///
 /// A live draft.
-unsafe fn children(types: &State, own: Pointer) -> Result<Vec<(Object, Object)>, Raised> {
+pub(super) unsafe fn children(types: &State, own: Pointer) -> Result<Vec<(Object, Object)>, Raised> {
     // SAFETY: the caller's; the type tells the content, and nothing of the program runs meanwhile.
     unsafe {
         let kind = ffi::Py_TYPE(own).cast();

@@ -11,8 +11,9 @@ use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, READ, WRITTEN};
+use super::savepoint::{self, Undo};
 use super::scope::{self, Head};
-use super::{check_write, enter, freeze, savepoint};
+use super::{check_write, enter, freeze};
 use crate::node::Pointer;
 use crate::record::Record;
 use crate::types::State;
@@ -114,7 +115,7 @@ unsafe fn get(own: Pointer, name: Pointer) -> Result<Object, Raised> {
                 Some(held) => {
                     let there = held.as_ptr();
                     (held, there)
-                },
+                }
                 None => (info.read(draft.head.base.get(), index)?, ptr::null_mut()),
             };
             let types = scope::types(own)?;
@@ -232,7 +233,7 @@ unsafe fn set(own: Pointer, name: Pointer, value: Pointer) -> Result<(), Raised>
         let below = draft.head.rule().field(draft.head.rule.get(), draft.info.get(), index);
         check_write(types, &draft.head, own, name, &below)?;
         let value = freeze::freeze(types, value)?;
-        savepoint::save(types, own, &draft.head)?;
+        savepoint::note_cell(own, &draft.head, &draft.cells()[index], |cell| Undo::Field(index, cell))?;
         let (was_child, old) = {
             let cell = &mut draft.cells()[index];
             (cell.has(CHILD) && !cell.has(WRITTEN), cell.write(Some(value)))

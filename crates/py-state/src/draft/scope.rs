@@ -33,9 +33,13 @@ pub(crate) enum Phase {
 pub(crate) struct Scope {
     thread: usize,
     phase: Cell<Phase>,
-    /// How many savepoints were set.
+    /// The number of the innermost savepoint that is set, or 0.
     pub(super) savepoint: Cell<u32>,
-    /// What drafts had in their cells when they were first changed behind a savepoint.
+    /// The number of the savepoint that was set last: each has its own.
+    pub(super) last_savepoint: Cell<u32>,
+    /// The savepoints that are set, with the place in the list of notes to go back to.
+    pub(super) points: UnsafeCell<Vec<(u32, usize)>>,
+    /// How the changes since the first of them are undone.
     pub(super) saved: UnsafeCell<Vec<Saved>>,
     /// The store, or `None`.
     pub(crate) store: Field,
@@ -53,10 +57,10 @@ pub(crate) struct Scope {
     pub(crate) effects: Field,
 }
 
-/// What a draft had in its cells when a savepoint was set.
+/// How a change of a draft is undone.
 pub(crate) struct Saved {
     pub(super) draft: Field,
-    pub(super) cells: super::Cells,
+    pub(super) undo: super::savepoint::Undo,
 }
 
 impl Saved {
@@ -66,7 +70,7 @@ impl Saved {
     unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
         // SAFETY: the caller's.
         unsafe {
-            for field in std::iter::once(&self.draft).chain(self.cells.fields()) {
+            for field in std::iter::once(&self.draft).chain(self.undo.fields()) {
                 let answer = field.visit(visit, arg);
                 if answer != 0 {
                     return answer;
@@ -94,6 +98,8 @@ impl Scope {
             thread: this_thread(),
             phase: Cell::new(Phase::Open),
             savepoint: Cell::new(0),
+            last_savepoint: Cell::new(0),
+            points: UnsafeCell::new(Vec::new()),
             saved: UnsafeCell::new(Vec::new()),
             store: Field::new(store),
             base: Field::new(base),
@@ -197,14 +203,26 @@ pub(crate) struct Head {
     pub(super) rule: Field,
     /// The value was put there by this transaction, so that no other can have changed it.
     pub(super) is_fresh: bool,
-    /// How many savepoints were set when the cells were saved last.
-    pub(super) saved: Cell<u32>,
+    /// Its place was undone with a savepoint.
+    is_undone: Cell<bool>,
 }
 
 impl Head {
     pub(super) fn new(scope: Object, base: Object, rule: Object, is_fresh: bool) -> Self {
-        let saved = Cell::new(0);
-        Self { scope: Field::new(scope), base: Field::new(base), rule: Field::new(rule), is_fresh, saved }
+        Self {
+            scope: Field::new(scope),
+            base: Field::new(base),
+            rule: Field::new(rule),
+            is_fresh,
+            is_undone: Cell::new(false),
+        }
+    }
+
+    /// Lets nobody use the draft any more, because its place was undone with a savepoint.
+    pub(super) fn close(&self) {
+        self.is_undone.set(true);
+        // Its user has the transaction, so this is no last reference.
+        drop(self.scope.take());
     }
 
     /// The transaction, if this thread may use it now.
@@ -212,12 +230,22 @@ impl Head {
     pub(crate) fn open(&self) -> Result<&Scope, Raised> {
         let scope = self.scope.get();
         if scope.is_null() {
-            return Err(errors::raise_text(Code::TransactionEnded, "the draft was given up"));
+            return Err(self.given_up());
         }
         // SAFETY: a live transaction, which the draft holds.
         let scope = unsafe { content::<Scope>(scope) };
         scope.check()?;
         Ok(scope)
+    }
+
+    #[cold]
+    fn given_up(&self) -> Raised {
+        if self.is_undone.get() {
+            let said = "the savepoint in which the draft's place was made was rolled back, and the place is gone; \
+                        take the draft again from the one above it";
+            return errors::raise_text(Code::StateError, said);
+        }
+        errors::raise_text(Code::TransactionEnded, "the draft was given up")
     }
 
     /// Whether a walk of this thread's goes over the transaction's drafts.

@@ -14,8 +14,9 @@ use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, READ, WRITTEN};
+use super::savepoint::{self, Undo};
 use super::scope::{self, Head};
-use super::{check_write, enter, freeze, savepoint};
+use super::{check_write, enter, freeze};
 use crate::node::Pointer;
 use crate::rule::Zone;
 use crate::types::State;
@@ -23,7 +24,7 @@ use crate::vector;
 
 /// An item that was touched.
 #[derive(Clone)]
-pub(super) struct Item {
+pub(crate) struct Item {
     /// What the base has there, or null for an item that is not of the base. The base keeps it alive.
     pub(super) base: Pointer,
     pub(super) cell: Cell,
@@ -49,26 +50,45 @@ impl Parts {
         items.chain(&self.appended).filter_map(Cell::field)
     }
 
-    /// Goes back to earlier parts, but for what was read since. The caller drops what is returned.
-    #[must_use = "dropping it may run code of the program"]
-    pub(super) fn go_back(&mut self, earlier: Self) -> Vec<Field> {
-        let mut gone = Vec::new();
-        let now = std::mem::replace(self, earlier);
-        if self.list.is_none() && now.list.is_none() {
-            for (index, mut item) in now.touched {
-                match self.touched.remove(&index) {
-                    Some(then) => gone.extend(item.cell.go_back(then.cell)),
-                    None => gone.extend(item.cell.go_back(Cell::default())),
-                }
-                self.touched.insert(index, item);
-            }
-        } else {
-            // The draft was read whole to make the list, and stays so.
-            let cells = now.list.into_iter().flatten().map(|item| item.cell);
-            gone.extend(cells.filter_map(|mut cell| cell.write(None)));
+    /// The cell of an item, if it was touched.
+    fn cell(&mut self, at: At) -> Option<&mut Cell> {
+        match at {
+            At::Base(index) => self.touched.get_mut(&index).map(|item| &mut item.cell),
+            At::Appended(index) => self.appended.get_mut(index),
+            At::List(index) => self.list.as_mut()?.get_mut(index).map(|item| &mut item.cell),
         }
-        gone.extend(now.appended.into_iter().filter_map(|mut cell| cell.write(None)));
-        gone
+    }
+
+    /// Undoes a change. All later ones are undone, so the items are where they were behind it. What falls out is for the
+    /// caller to drop.
+    pub(super) fn undo(&mut self, undo: Undo, gone: &mut Vec<Cell>) {
+        match undo {
+            Undo::Item(at, earlier) => gone.extend(self.cell(at).map(|cell| cell.go_back(earlier))),
+            Undo::Appended => gone.extend(match &mut self.list {
+                Some(list) => list.pop().map(|item| item.cell),
+                None => self.appended.pop(),
+            }),
+            Undo::Unappended(cell) => self.appended.push(cell),
+            Undo::Dropped => self.dropped -= 1,
+            Undo::Spread { rest, dropped, beyond } => {
+                let mut list = self.list.take().unwrap_or_default();
+                let appended = list.split_off(rest.min(list.len()));
+                self.appended = appended.into_iter().map(|item| item.cell).collect();
+                let touched = list.into_iter().enumerate().filter(|(_, item)| item.cell.state() != 0);
+                self.touched = touched.chain(beyond).collect();
+                self.dropped = dropped;
+            }
+            of_list => {
+                let list = self.list.get_or_insert_default();
+                match of_list {
+                    Undo::Inserted(index) if index < list.len() => gone.push(list.remove(index).cell),
+                    Undo::Removed(index, item) => list.insert(index.min(list.len()), item),
+                    Undo::Reversed => list.reverse(),
+                    Undo::Cleared(items) => *list = items,
+                    _ => debug_assert!(false, "a change of another kind of draft"),
+                }
+            }
+        }
     }
 }
 
@@ -88,7 +108,7 @@ pub(crate) struct Draft {
 
 /// Where an item is.
 #[derive(Clone, Copy)]
-enum At {
+pub(crate) enum At {
     Base(usize),
     Appended(usize),
     List(usize),
@@ -178,18 +198,24 @@ impl Draft {
         }
     }
 
-    /// Makes the draft a list of all items.
-    unsafe fn spread(&self, types: &State, own: Pointer) -> Result<(), Raised> {
+    /// Makes the draft a list of all items. What falls out is for the caller to drop.
+    unsafe fn spread(&self, types: &State, own: Pointer) -> Result<HashMap<usize, Item>, Raised> {
         // SAFETY: a live draft; nothing of the program runs while the list is made.
         unsafe {
             if self.parts().list.is_some() {
-                return Ok(());
+                return Ok(HashMap::new());
             }
             if !self.head.rule().reads {
                 return Err(scope::violated(types, &self.head, own, ptr::null_mut(), "read"));
             }
             self.is_whole.set(true);
             let rest = self.rest();
+            savepoint::note(own, &self.head, || {
+                let parts = self.parts();
+                let beyond = parts.touched.iter().filter(|(index, _)| **index >= rest);
+                let beyond = beyond.map(|(index, item)| (*index, item.clone())).collect();
+                Undo::Spread { rest, dropped: parts.dropped, beyond }
+            })?;
             let parts = self.parts();
             let mut list = Vec::with_capacity(rest + parts.appended.len());
             for index in 0..rest {
@@ -203,7 +229,7 @@ impl Draft {
             }
             let appended = std::mem::take(&mut parts.appended);
             list.extend(appended.into_iter().map(|cell| Item { base: ptr::null_mut(), cell }));
-            // Those behind the rest were read, and are gone. What they have is dropped when the list is complete.
+            // Those behind the rest were read, and are gone.
             let gone = std::mem::take(&mut parts.touched);
             parts.dropped = 0;
             parts.list = Some(list);
@@ -215,8 +241,7 @@ impl Draft {
                     self.replaced().push((*index, child));
                 }
             }
-            drop(gone);
-            Ok(())
+            Ok(gone)
         }
     }
 
@@ -395,11 +420,13 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
         let below = draft.head.rule().item(draft.head.rule.get());
         check_write(types, &draft.head, own, key, &below)?;
         let value = freeze::freeze(types, value)?;
-        savepoint::save(types, own, &draft.head)?;
         let Some(at) = draft.find(types, own, index)? else {
             ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
             return Err(Raised);
         };
+        if let Some((cell, _)) = draft.cell(at) {
+            savepoint::note_cell(own, &draft.head, cell, |cell| Undo::Item(at, cell))?;
+        }
         let old = draft.cell(at).map(|(cell, _)| {
             let was_child = cell.has(CHILD) && !cell.has(WRITTEN);
             (cell.write(Some(value)), was_child)
@@ -428,34 +455,40 @@ unsafe fn removed(own: Pointer, index: isize) -> Result<Object, Raised> {
             ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
             return Err(Raised);
         };
-        savepoint::save(types, own, &draft.head)?;
         let Some(at) = draft.find(types, own, index)? else { return Ok(value) };
         let is_last = match at {
             At::Base(index) => draft.parts().appended.is_empty() && index + 1 == draft.rest(),
             At::Appended(index) => index + 1 == draft.parts().appended.len(),
             At::List(_) => false,
         };
-        let gone = if is_last {
-            match at {
-                At::Appended(_) => draft.parts().appended.pop(),
-                // What was read of it stays in the table.
-                _ => {
-                    draft.is_counted.set(true);
-                    draft.parts().dropped += 1;
-                    None
+        if is_last {
+            if let At::Appended(_) = at {
+                let gone = draft.parts().appended.pop();
+                if let Some(cell) = &gone {
+                    savepoint::note(own, &draft.head, || Undo::Unappended(cell.clone()))?;
                 }
-            }
-        } else {
-            draft.spread(types, own)?;
-            let list = draft.parts().list.as_mut();
-            let place = if index < 0 {
-                index + list.as_ref().map_or(0, |list| list.len().cast_signed())
+                drop(gone);
             } else {
-                index
-            };
-            list.map(|list| list.remove(place.unsigned_abs()).cell)
-        };
-        drop(gone);
+                // What was read of it stays in the table.
+                savepoint::note(own, &draft.head, || Undo::Dropped)?;
+                draft.is_counted.set(true);
+                draft.parts().dropped += 1;
+            }
+            return Ok(value);
+        }
+        let fallen = draft.spread(types, own)?;
+        let mut gone = None;
+        if let Some(list) = draft.parts().list.as_mut() {
+            let place = if index < 0 { index + list.len().cast_signed() } else { index };
+            if let Ok(place) = usize::try_from(place)
+                && place < list.len()
+            {
+                let item = list.remove(place);
+                savepoint::note(own, &draft.head, || Undo::Removed(place, item.clone()))?;
+                gone = Some(item);
+            }
+        }
+        drop((fallen, gone));
         Ok(value)
     }
 }
@@ -503,9 +536,8 @@ unsafe fn appended(own: Pointer, value: Pointer) -> Result<(), Raised> {
             return Err(scope::violated(types, &draft.head, own, ptr::null_mut(), "append"));
         }
         let value = freeze::freeze(types, value)?;
-        savepoint::save(types, own, &draft.head)?;
-        let mut cell = Cell::default();
-        drop(cell.write(Some(value)));
+        savepoint::note(own, &draft.head, || Undo::Appended)?;
+        let cell = Cell::new(value, draft.head.open()?.savepoint.get());
         let parts = draft.parts();
         match &mut parts.list {
             Some(list) => list.push(Item { base: ptr::null_mut(), cell }),
@@ -566,18 +598,67 @@ pub(crate) unsafe extern "C" fn insert(own: Pointer, arguments: *mut Pointer, co
             let types = scope::types(own)?;
             draft.check_moves(types, own)?;
             let value = freeze::freeze(types, *arguments.add(1))?;
-            savepoint::save(types, own, &draft.head)?;
-            draft.spread(types, own)?;
-            let mut cell = Cell::default();
-            drop(cell.write(Some(value)));
+            let cell = Cell::new(value, draft.head.open()?.savepoint.get());
+            let fallen = draft.spread(types, own)?;
             if let Some(list) = draft.parts().list.as_mut() {
                 let count = list.len().cast_signed();
-                let place = if index < 0 { (index + count).max(0) } else { index.min(count) };
-                list.insert(place.unsigned_abs(), Item { base: ptr::null_mut(), cell });
+                let place = if index < 0 { (index + count).max(0) } else { index.min(count) }.unsigned_abs();
+                savepoint::note(own, &draft.head, || Undo::Inserted(place))?;
+                list.insert(place, Item { base: ptr::null_mut(), cell });
             }
+            drop(fallen);
             Ok(Object::none())
         })();
         inserted.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
+/// `draft.reverse()`.
+#[entry]
+pub(crate) unsafe extern "C" fn reverse(own: Pointer, _: Pointer) -> Pointer {
+    // SAFETY: a draft of ours.
+    unsafe { rearranged(own, Rearranged::Reversed) }
+}
+
+/// `draft.clear()`.
+#[entry]
+pub(crate) unsafe extern "C" fn clear_items(own: Pointer, _: Pointer) -> Pointer {
+    // SAFETY: a draft of ours.
+    unsafe { rearranged(own, Rearranged::Cleared) }
+}
+
+/// What is done with all items at once.
+enum Rearranged {
+    Reversed,
+    Cleared,
+}
+
+/// # Safety
+///
+/// A draft of ours.
+unsafe fn rearranged(own: Pointer, what: Rearranged) -> Pointer {
+    // SAFETY: the caller's; what falls out is dropped when the list is complete.
+    unsafe {
+        let done = (|| {
+            let draft = content::<Draft>(own);
+            draft.head.open()?;
+            let types = scope::types(own)?;
+            draft.check_moves(types, own)?;
+            let fallen = draft.spread(types, own)?;
+            let mut gone = Vec::new();
+            if let Some(list) = draft.parts().list.as_mut() {
+                if let Rearranged::Reversed = what {
+                    savepoint::note(own, &draft.head, || Undo::Reversed)?;
+                    list.reverse();
+                } else {
+                    gone = std::mem::take(list);
+                    savepoint::note(own, &draft.head, || Undo::Cleared(gone.clone()))?;
+                }
+            }
+            drop((fallen, gone));
+            Ok(Object::none())
+        })();
+        done.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
     }
 }
 

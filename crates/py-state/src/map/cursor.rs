@@ -10,7 +10,7 @@ use crate::node::{Node, Pointer};
 const HEIGHT: usize = 8;
 
 /// A place among the entries of a map. Each node's own entries come before those of its children.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     /// The nodes from the top to the current one, and which child of each comes next.
     path: [(*mut Node, u16); HEIGHT],
