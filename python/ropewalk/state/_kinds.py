@@ -159,7 +159,7 @@ def violated(transaction: _native.Transaction, path: tuple[Any, ...], access: st
     elif access == "write" and zone is Zone.COUNTER:
         what = f"{name} assigns to {where}, which is a counter: count with += and -="
     else:
-        verb = {"read": "reads", "append": "appends to"}.get(access, "writes")
+        verb = {"read": "reads", "append": "appends to", "count": "counts"}.get(access, "writes")
         declared = "reads" if access == "read" else "writes"
         what = f"{name} {verb} {where}, which its contract does not declare. Add the place to {declared}"
     return violation(what, where, "read" if access == "read" else "write", task)

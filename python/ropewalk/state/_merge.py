@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, cast
 
 from ropewalk._errors import NoSuchPath
 from ropewalk._load import state as _native
@@ -29,7 +29,8 @@ def merge_into(draft: Any, path: Path[Any] | str | None, values: Any, kind: Any)
 
     Raises:
         NoSuchPath: the path leads nowhere, or a record has no such field.
-        TypeError: the values are no mapping where the path is that of the whole state.
+        TypeError: the values are no mapping where the path is that of the whole state, or `DELETE` is in a list or
+            another value that is not merged.
     """
     steps: list[Any] = []
     if path is not None:
@@ -84,6 +85,7 @@ def _put(at: Any, name: Any, value: Any) -> None:
                 _put(there, inner, part)
             return
         value = _without_deletes(value)
+    _refuse_deletes(value)
     if _is_record(at):
         setattr(at, name, value)
     else:
@@ -105,3 +107,17 @@ def _without_deletes(values: Mapping[Any, Any]) -> dict[Any, Any]:
         for key, value in values.items()
         if value is not DELETE
     }
+
+
+def _refuse_deletes(value: Any) -> None:
+    """Raises for a `DELETE` in what is stored as it is."""
+    if value is DELETE:
+        raise TypeError(
+            "DELETE deletes a key of a mapping, and stands in no list, tuple or set: merge the whole list"
+        )
+    if _is_mapping(value):
+        value = value.values()
+    elif not isinstance(value, (list, tuple, set, frozenset, _native.PVector)):
+        return
+    for part in cast("Iterable[Any]", value):
+        _refuse_deletes(part)

@@ -98,13 +98,23 @@ class Transaction:
         own = self._native.label.label or "a transaction"
         where = text_in(self._native.base, path)
         before = _place(self._native.base, path)
-        for version in self._store.history(base + 1):
-            if _place(version.state, path) is not before:
+        kept = self._store.history(base + 1)
+        for version in kept:
+            if version.number == kept[0].number > base + 1:
+                # What this version has may have come with one that is not kept.
+                if _place(version.state, path) is not before:
+                    break
+            elif _place(version.state, path) is not before:
                 other = version.meta.label or "a transaction"
                 return (
                     f"{own} began with version {base} and has read {where}, which {other} changed in version "
                     f"{version.number}"
                 )
+        if kept and kept[0].number > base + 1:
+            return (
+                f"{own} began with version {base} and has read {where}, which was changed since; by which transaction is "
+                f"not known, because the store keeps no version before {kept[0].number}"
+            )
         return f"{own} began with version {base} and has read {where}, which was changed since"
 
     def _conflict(self) -> Conflict:

@@ -66,7 +66,7 @@ unsafe fn add(own: Pointer, number: Pointer, is_taken: bool) -> Result<(), Raise
         draft.head.open()?;
         let types = scope::types(own)?;
         if !draft.head.rule().writes {
-            return Err(scope::violated(types, &draft.head, own, ptr::null_mut(), "write"));
+            return Err(scope::violated(types, &draft.head, own, ptr::null_mut(), "count"));
         }
         // Anything but an int would run code of the program at commit.
         let number = Object::own(ffi::PyNumber_Index(number))?;

@@ -156,8 +156,8 @@ unsafe fn other(own: Pointer, name: Pointer, draft: &Draft) -> Result<Object, Ra
         if ffi::PyUnicode_CompareWithASCIIString(name, c"__class__".as_ptr()) == 0 {
             return Ok(class);
         }
-        let is_special = ffi::PyUnicode_ReadChar(name, 0) == u32::from(b'_')
-            && ffi::PyUnicode_GetLength(name) > 4
+        let is_special = ffi::PyUnicode_GetLength(name) > 4
+            && ffi::PyUnicode_ReadChar(name, 0) == u32::from(b'_')
             && ffi::PyUnicode_ReadChar(name, 1) == u32::from(b'_');
         if !is_special {
             // The attribute as the class has it, without binding, as `inspect.getattr_static` finds it.
