@@ -74,7 +74,7 @@ pub(crate) unsafe fn apply(
         let Some(root) = scope.root.share() else {
             return Err(errors::raise_text(Code::TransactionEnded, "the transaction has ended"));
         };
-        let mut out = Out::new(types, wants_changes)?;
+        let mut out = Out::new(types, wants_changes)?.guarding();
         match build(&mut out, root.as_ptr(), now) {
             Ok(state) => {
                 for (made, check) in std::mem::take(&mut out.unchecked) {

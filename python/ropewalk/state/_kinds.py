@@ -152,7 +152,16 @@ def violated(transaction: _native.Transaction, path: tuple[Any, ...], access: st
     task = getattr(label, "task", None) or getattr(label, "label", None)
     name = f"the task {task}" if task else "the transaction"
     zone = zone_of(type(transaction.base), transaction.base, path)
-    if access != "read" and zone is Zone.CONST:
+    if access == "replace":
+        kept = {
+            Zone.CONST: "which is Const: it stays as it is",
+            Zone.APPEND_ONLY: "which is append-only: it keeps its items",
+        }.get(zone, "which is a counter: it keeps its number")
+        what = (
+            f"{name} replaces what is above {where}, {kept} when a new value takes the place of an old one. Write the "
+            f"fields that change, or delete the old value in a transaction of its own"
+        )
+    elif access != "read" and zone is Zone.CONST:
         what = f"{name} changes {where}, which is Const, or in a place that is, and is never written"
     elif access == "write" and zone is Zone.APPEND_ONLY:
         what = f"{name} changes {where}, which is append-only: append to it, and leave what is there"

@@ -13,6 +13,7 @@
 //! | `build` | validation, and the new state |
 //! | `path` | where a draft stands, for messages |
 //! | `savepoint` | what a transaction goes back to without ending |
+//! | `zones` | what a value that replaces another one must leave as it is |
 //! | `footprint` | what was read and written |
 //! | `freeze` | what is stored: values that nobody can change |
 
@@ -27,6 +28,7 @@ pub(crate) mod record;
 pub(crate) mod savepoint;
 pub(crate) mod scope;
 pub(crate) mod vector;
+mod zones;
 
 use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};

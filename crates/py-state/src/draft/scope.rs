@@ -280,10 +280,25 @@ pub(super) unsafe fn violated(
     step: Pointer,
     access: &str,
 ) -> Raised {
+    // SAFETY: the caller's.
+    unsafe {
+        match super::path::to(types, head, draft, step) {
+            Ok(path) => refused(types, head, &path, access),
+            Err(Raised) => Raised,
+        }
+    }
+}
+
+/// Raises the exception for an access to the place at a path that the contract does not declare, or its zone refuses.
+///
+/// # Safety
+///
+/// The head of a live draft.
+#[cold]
+pub(super) unsafe fn refused(types: &State, head: &Head, path: &Object, access: &str) -> Raised {
     // SAFETY: the caller's; the hook gives an exception or raises one.
     let made = unsafe {
         (|| {
-            let path = super::path::to(types, head, draft, step)?;
             let access = ropewalk_capi::object::text(access)?;
             let scope = head.scope.share().ok_or(Raised)?;
             if types.violated.is_null() {
