@@ -9,8 +9,9 @@ use ropewalk_capi::heap::{Type, content, dealloc, fast_method, getter, make_type
 use ropewalk_capi::module;
 use ropewalk_capi::object::{Object, Raised};
 
-use crate::draft::build::current;
+use crate::draft::emptied;
 use crate::draft::scope::Scope;
+use crate::draft::whole::current;
 use crate::draft::{counter, map, record as record_draft, vector};
 use crate::kinds::{self, Kind};
 use crate::node::Pointer;
@@ -275,13 +276,13 @@ fn map_draft_type(module: &Object) -> Result<Object, Raised> {
                 ),
                 method(
                     c"popitem",
-                    map::popitem,
+                    emptied::popitem,
                     ffi::METH_NOARGS,
                     c"popitem($self, /)\n--\n\nTakes an entry out and gives it; that reads which keys there are.",
                 ),
                 method(
                     c"clear",
-                    map::clear_entries,
+                    emptied::clear_entries,
                     ffi::METH_NOARGS,
                     c"clear($self, /)\n--\n\nDeletes all entries; that reads which keys there are.",
                 ),

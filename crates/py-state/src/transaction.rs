@@ -10,8 +10,9 @@ use ropewalk_capi::errors;
 use ropewalk_capi::heap::{self, content};
 use ropewalk_capi::object::{Object, Raised};
 
-use crate::draft::build::{Out, Stop, build, current};
+use crate::draft::build::{Out, Stop, build};
 use crate::draft::scope::{Phase, Scope};
+use crate::draft::whole::current;
 use crate::draft::{self, savepoint};
 use crate::node::Pointer;
 use crate::types::{self, State};

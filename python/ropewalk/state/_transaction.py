@@ -112,8 +112,8 @@ class Transaction:
                 )
         if kept and kept[0].number > base + 1:
             return (
-                f"{own} began with version {base} and has read {where}, which was changed since; by which transaction is "
-                f"not known, because the store keeps no version before {kept[0].number}"
+                f"{own} began with version {base} and has read {where}, which was changed since. By which transaction "
+                f"is not known, because the store keeps no version before {kept[0].number}"
             )
         return f"{own} began with version {base} and has read {where}, which was changed since"
 

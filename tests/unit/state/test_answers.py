@@ -32,7 +32,7 @@ def test_a_counter_that_is_not_declared_is_said_to_be_counted() -> None:
         page.hits += 1
 
     with pytest.raises(
-        ContractViolation, match="counts hits, which its contract does not declare.*to writes"
+        ContractViolation, match=r"counts hits, which its contract does not declare.*to writes"
     ):
         Store(Page(0)).run(count)
 
@@ -53,7 +53,7 @@ def test_a_merge_refuses_a_delete_that_would_be_stored(values: Any) -> None:
 def test_the_one_to_blame_is_not_known_if_its_version_is_not_kept() -> None:
     def conflict(history: int) -> str:
         store = Store({"a": 0, "b": 0}, history=history)
-        with pytest.raises(Conflict) as raised, store.transaction("late") as tx:
+        with pytest.raises(Conflict) as raised, store.transaction("late") as tx:  # noqa: PT012 - the block commits.
             assert tx.draft["a"] == 0
             tx.draft["c"] = 1
             for key in ("a", "b", "b", "b"):

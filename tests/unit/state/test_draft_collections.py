@@ -68,7 +68,7 @@ def test_popitem_and_clear_give_what_a_dict_has() -> None:
                         values.clear()
                         model.clear()
                     case 5:
-                        with pytest.raises(ZeroDivisionError), tx.savepoint():
+                        with pytest.raises(ZeroDivisionError), tx.savepoint():  # noqa: PT012 - the block is undone.
                             values[key] = 1
                             values.popitem()
                             values.clear()
@@ -83,7 +83,7 @@ def test_popitem_and_clear_give_what_a_dict_has() -> None:
 @pytest.mark.parametrize("method", ["clear", "popitem"])
 def test_both_read_which_keys_there_are(method: str) -> None:
     store = Store({"m": {"a": 1}})
-    with pytest.raises(Conflict), store.transaction() as tx:
+    with pytest.raises(Conflict), store.transaction() as tx:  # noqa: PT012 - the block commits.
         getattr(tx.draft["m"], method)()
         store.run(lambda draft: draft["m"].__setitem__("b", 2))
     assert store.snapshot() == {"m": {"a": 1, "b": 2}}

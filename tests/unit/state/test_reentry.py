@@ -96,7 +96,7 @@ def test_a_value_that_is_replaced_while_its_key_is_compared_is_not_used() -> Non
 def test_random_methods_of_keys_and_values_harm_nothing(seed: int) -> None:
     """In a process of its own, whose memory is filled when it is freed."""
     environment = os.environ | {"PYTHONMALLOC": "debug", "PYTHONPATH": os.pathsep.join(sys.path)}
-    ended = subprocess.run(  # noqa: S603
+    ended = subprocess.run(
         [sys.executable, "-X", "faulthandler", str(KEYS), str(seed), "150", str(seed % 2)],
         env=environment,
         capture_output=True,

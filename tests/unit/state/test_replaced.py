@@ -48,7 +48,10 @@ REFUSED: dict[str, tuple[str, Callable[[Any], object]]] = {
         r"accounts\['ann'\]\.log, which is append-only",
         lambda draft: draft.accounts.__setitem__("ann", Account("DE1", PVector(["a"]), 7)),
     ),
-    "counter": ("main.count, which is a counter", lambda draft: _set(draft, Account("DE2", PVector(["x"]), 0))),
+    "counter": (
+        "main.count, which is a counter",
+        lambda draft: _set(draft, Account("DE2", PVector(["x"]), 0)),
+    ),
     "whole map": (
         r"accounts\['ann'\]\.iban",
         lambda draft: setattr(draft, "accounts", {"ann": Account("X", PVector(["a", "b"]), 7)}),
@@ -59,7 +62,10 @@ REFUSED: dict[str, tuple[str, Callable[[Any], object]]] = {
     ),
     "an item of a list that has moved": (
         r"rows\[1\]\.iban",
-        lambda draft: (draft.rows.insert(0, draft.rows[1]), draft.rows.__setitem__(1, Account("X", PVector(), 1))),
+        lambda draft: (
+            draft.rows.insert(0, draft.rows[1]),
+            draft.rows.__setitem__(1, Account("X", PVector(), 1)),
+        ),
     ),
     "within what was put there": (
         r"accounts\['ann'\]\.iban",
@@ -100,7 +106,7 @@ def test_a_declared_write_does_not_replace_them_either() -> None:
         draft.main = Account("ZZ", PVector(), 0)
 
     store = Store(bank())
-    with pytest.raises(ContractViolation, match="main.iban"):
+    with pytest.raises(ContractViolation, match=r"main\.iban"):
         store.run(change)
     assert store.snapshot() == bank()
 
@@ -154,7 +160,7 @@ def test_a_count_by_another_makes_the_transaction_run_again() -> None:
 
 
 def test_what_is_shown_is_not_compared() -> None:
-    with pytest.raises(ContractViolation), Store(bank()).transaction() as tx:
+    with pytest.raises(ContractViolation), Store(bank()).transaction() as tx:  # noqa: PT012
         tx.draft.main = Account("XX", PVector(), 0)
         assert "XX" in repr(tx.draft)
         assert tx.value(tx.draft).main.iban == "XX"

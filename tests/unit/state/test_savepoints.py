@@ -22,7 +22,7 @@ class Back(Exception):
 
 def undo(tx: Any, *steps: Any) -> list[Any]:
     """Does steps in a savepoint that is rolled back, and gives what they gave."""
-    with pytest.raises(Back), tx.savepoint():
+    with pytest.raises(Back), tx.savepoint():  # noqa: PT012
         made = [step() for step in steps]
         raise Back
     return made
@@ -46,7 +46,7 @@ def test_a_savepoint_that_ended_keeps_nothing() -> None:
 def test_an_ended_savepoint_within_another_is_undone_with_it() -> None:
     store = Store({"m": {"a": 1}, "v": [1]})
     with store.transaction() as tx:
-        with pytest.raises(Back), tx.savepoint():
+        with pytest.raises(Back), tx.savepoint():  # noqa: PT012
             for number in range(3):
                 with tx.savepoint():
                     tx.draft["m"]["a"] = number
@@ -63,7 +63,7 @@ def test_a_generator_ends_its_savepoint_later_than_the_one_around_it() -> None:
 
     store = Store({"a": 1})
     with store.transaction() as tx:
-        with pytest.raises(Back), tx.savepoint():
+        with pytest.raises(Back), tx.savepoint():  # noqa: PT012
             tx.draft["a"] = 5
             first = rows(tx)
             next(first)
@@ -110,9 +110,9 @@ def test_a_draft_whose_place_was_made_in_the_savepoint_is_refused() -> None:
         ]
         _, outer, inner, _, item = undo(tx, *steps)
         for draft in (outer, inner, item):
-            with pytest.raises(StateError, match="savepoint .* rolled back"):
+            with pytest.raises(StateError, match=r"savepoint .* rolled back"):
                 draft["x"] = 1
-            with pytest.raises(StateError, match="savepoint .* rolled back"):
+            with pytest.raises(StateError, match=r"savepoint .* rolled back"):
                 len(draft)
         values["a"] = {"b": {}}
         values["a"]["b"]["x"] = 1
@@ -139,7 +139,7 @@ def test_a_vector_goes_back_to_the_items_that_it_had(change: Any) -> None:
             items.append(6)
             begin(items)
             before = list(tx.value(items))
-            undo(tx, lambda: change(items))
+            undo(tx, lambda items=items: change(items))
             assert list(tx.value(items)) == before
             items.append(0)
             assert list(tx.value(items)) == [*before, 0]

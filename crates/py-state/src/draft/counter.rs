@@ -192,7 +192,7 @@ pub(crate) unsafe extern "C" fn compare(own: Pointer, other: Pointer, operator: 
 #[entry]
 pub(crate) unsafe extern "C" fn repr(own: Pointer) -> Pointer {
     // SAFETY: a draft of ours.
-    unsafe { super::build::shown(own) }
+    unsafe { super::whole::shown(own) }
 }
 
 #[entry]

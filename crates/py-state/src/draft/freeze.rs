@@ -11,7 +11,7 @@ use ropewalk_capi::errors;
 use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};
 
-use super::build;
+use super::whole;
 use crate::kinds::{self, Kind};
 use crate::node::Pointer;
 use crate::record::Record;
@@ -79,7 +79,7 @@ unsafe fn frozen(types: &State, value: Pointer, depth: u32) -> Result<Object, Ra
         }
         let below = depth + 1;
         if types.is_draft(value) {
-            return build::checked(types, value);
+            return whole::checked(types, value);
         }
         if class == &raw mut ffi::PyTuple_Type {
             return tuple(types, value, below);

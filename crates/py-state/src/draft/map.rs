@@ -14,6 +14,7 @@ use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
+use super::entries::{Entries, Entry, Probe};
 use super::savepoint::{self, Undo};
 use super::scope::{self, Head};
 use super::{check_write, enter, freeze};
@@ -22,90 +23,8 @@ use crate::node::Pointer;
 use crate::rule::{Below, Zone};
 use crate::types::State;
 
-/// So many entries are searched one by one; more have a table.
-const FEW: usize = 8;
 /// So many keys of a map a transaction touches at most: their places are numbers of 32 bits.
 const MOST: usize = 1 << 31;
-
-/// An entry that was touched.
-#[derive(Clone)]
-pub(super) struct Entry {
-    pub(super) key: Field,
-    hash: isize,
-    /// What the base map has under the key, or null. The base keeps it alive.
-    pub(super) base: Pointer,
-    pub(super) cell: Cell,
-}
-
-impl Entry {
-    /// Whether there is a value, but for a counter that was not there and was counted.
-    fn is_there(&self) -> bool {
-        !self.cell.has(DELETED) && (!self.base.is_null() || self.cell.has(WRITTEN))
-    }
-}
-
-/// The places of a table where a key with a hash may be, in the order in which they are searched: as those of a `dict`.
-struct Probe {
-    at: usize,
-    rest: usize,
-    mask: usize,
-}
-
-impl Probe {
-    /// `size` is a power of two.
-    fn new(hash: isize, size: usize) -> Self {
-        let (rest, mask) = (hash.cast_unsigned(), size - 1);
-        Self { at: rest & mask, rest, mask }
-    }
-
-    fn go_on(&mut self) {
-        self.rest >>= 5;
-        self.at = self.at.wrapping_mul(5).wrapping_add(self.rest).wrapping_add(1) & self.mask;
-    }
-}
-
-/// The entries of a map that were touched, in that order.
-#[derive(Clone, Default)]
-pub(crate) struct Entries {
-    pub(super) list: Vec<Entry>,
-    /// Once there are more than a few: by their hashes, the places in the list, counted from 1. Zero is a free place, of
-    /// which there are at least as many as others.
-    table: Vec<u32>,
-}
-
-impl Entries {
-    /// Every reference.
-    pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
-        self.list.iter().flat_map(|entry| [Some(&entry.key), entry.cell.field()]).flatten()
-    }
-
-    /// Adds an entry, and its place to the table.
-    fn push(&mut self, entry: Entry) {
-        let hash = entry.hash;
-        self.list.push(entry);
-        let count = self.list.len();
-        if count <= FEW {
-            return;
-        }
-        if 2 * count > self.table.len() {
-            self.table.clear();
-            self.table.resize((4 * count).next_power_of_two(), 0);
-            for index in 0..count {
-                self.enter(index, self.list[index].hash);
-            }
-        } else {
-            self.enter(count - 1, hash);
-        }
-    }
-
-    fn enter(&mut self, index: usize, hash: isize) {
-        let mut probe = Probe::new(hash, self.table.len());
-        while self.table[probe.at] != 0 {
-            probe.go_on();
-        }
-        self.table[probe.at] = index as u32 + 1;
-    }
-}
 
 /// The content of a `MapDraft`.
 pub(crate) struct Draft {
@@ -294,7 +213,7 @@ impl Draft {
     /// # Safety
     ///
     /// A draft of an open transaction, which the caller holds.
-    unsafe fn first(&self) -> Result<Option<Object>, Raised> {
+    pub(super) unsafe fn first(&self) -> Result<Option<Object>, Raised> {
         // SAFETY: the caller's; the base lives as long as the draft; no reference to the front or to the entries is held
         // across a comparison.
         unsafe {
@@ -333,7 +252,7 @@ impl Draft {
     }
 
     /// Whether the contract lets the map be read whole.
-    unsafe fn read_whole(&self, types: &State, own: Pointer) -> Result<(), Raised> {
+    pub(super) unsafe fn read_whole(&self, types: &State, own: Pointer) -> Result<(), Raised> {
         if !self.head.rule().reads {
             // SAFETY: a live draft.
             return Err(unsafe { scope::violated(types, &self.head, own, ptr::null_mut(), "read") });
@@ -366,7 +285,7 @@ pub(super) unsafe fn make(types: &State, head: Head) -> Result<Object, Raised> {
 ///
 /// A draft of ours and a live key.
 #[inline]
-unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
+pub(super) unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
     // SAFETY: the caller's; the references into the entries end before anything of the program may run, and what is
     // used behind that is held.
     unsafe {
@@ -477,7 +396,7 @@ pub(crate) unsafe extern "C" fn assign(own: Pointer, key: Pointer, value: Pointe
 /// # Safety
 ///
 /// As [`assign`].
-unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> {
+pub(super) unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> {
     // SAFETY: the caller's; the references into the entries end before anything of the program may run.
     unsafe {
         let draft = content::<Draft>(own);
@@ -604,67 +523,6 @@ unsafe fn count(own: Pointer) -> Result<isize, Raised> {
     }
 }
 
-/// `draft.clear()`.
-#[entry]
-pub(crate) unsafe extern "C" fn clear_entries(own: Pointer, _: Pointer) -> Pointer {
-    // SAFETY: a draft of ours.
-    match unsafe { cleared(own) } {
-        Ok(()) => Object::none().into_ptr(),
-        Err(Raised) => ptr::null_mut(),
-    }
-}
-
-/// # Safety
-///
-/// As [`clear_entries`].
-unsafe fn cleared(own: Pointer) -> Result<(), Raised> {
-    // SAFETY: the caller's; nobody else has the list of keys.
-    unsafe {
-        let keys = keys_of(own)?;
-        let (draft, types) = (content::<Draft>(own), scope::types(own)?);
-        let count = ffi::PyList_Size(keys.as_ptr());
-        // All first, so that a key that may not be deleted leaves the others.
-        for index in 0..count {
-            let key = ffi::PyList_GetItem(keys.as_ptr(), index);
-            let below = draft.head.rule().key(draft.head.rule.get(), key)?;
-            check_write(types, &draft.head, own, key, &below)?;
-        }
-        for index in 0..count {
-            set(own, ffi::PyList_GetItem(keys.as_ptr(), index), ptr::null_mut())?;
-        }
-        Ok(())
-    }
-}
-
-/// `draft.popitem()`.
-#[entry]
-pub(crate) unsafe extern "C" fn popitem(own: Pointer, _: Pointer) -> Pointer {
-    // SAFETY: a draft of ours.
-    unsafe { popped(own) }.map_or(ptr::null_mut(), Object::into_ptr)
-}
-
-/// # Safety
-///
-/// As [`popitem`].
-unsafe fn popped(own: Pointer) -> Result<Object, Raised> {
-    // SAFETY: the caller's; the key is held.
-    unsafe {
-        let draft = content::<Draft>(own);
-        draft.head.open()?;
-        draft.read_whole(scope::types(own)?, own)?;
-        loop {
-            let Some(key) = draft.first()? else {
-                ffi::PyErr_SetString(ffi::PyExc_KeyError, c"the map has no entries".as_ptr());
-                return Err(Raised);
-            };
-            // A comparison may have deleted the key meanwhile.
-            let Some(value) = get(own, key.as_ptr())? else { continue };
-            set(own, key.as_ptr(), ptr::null_mut())?;
-            return super::path::tuple(&[key, value]);
-        }
-    }
-}
-
 /// `iter(draft)`: over the keys that there are now.
 #[entry]
 pub(crate) unsafe extern "C" fn iter(own: Pointer) -> Pointer {
@@ -723,7 +581,7 @@ pub(super) unsafe fn keys_of(own: Pointer) -> Result<Object, Raised> {
 #[entry]
 pub(crate) unsafe extern "C" fn repr(own: Pointer) -> Pointer {
     // SAFETY: a draft of ours.
-    unsafe { super::build::shown(own) }
+    unsafe { super::whole::shown(own) }
 }
 
 #[entry]

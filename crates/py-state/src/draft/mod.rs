@@ -9,6 +9,9 @@
 //! |---|---|
 //! | `scope` | the transaction, as its drafts know it; what each draft has |
 //! | `cell` | what was done at one place |
+//! | `entries`, `parts` | what was done with a map, and with a vector |
+//! | `emptied` | what takes entries out of a map |
+//! | `whole` | drafts that are read whole |
 //! | `record`, `map`, `vector`, `counter` | the drafts |
 //! | `build` | validation, and the new state |
 //! | `path` | where a draft stands, for messages |
@@ -20,14 +23,18 @@
 pub(crate) mod build;
 mod cell;
 pub(crate) mod counter;
+pub(crate) mod emptied;
+mod entries;
 pub(crate) mod footprint;
 pub(crate) mod freeze;
 pub(crate) mod map;
+mod parts;
 mod path;
 pub(crate) mod record;
 pub(crate) mod savepoint;
 pub(crate) mod scope;
 pub(crate) mod vector;
+pub(crate) mod whole;
 mod zones;
 
 use ropewalk_capi::heap::content;

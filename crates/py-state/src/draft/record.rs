@@ -253,7 +253,7 @@ unsafe fn set(own: Pointer, name: Pointer, value: Pointer) -> Result<(), Raised>
 #[entry]
 pub(crate) unsafe extern "C" fn repr(own: Pointer) -> Pointer {
     // SAFETY: a draft of ours.
-    unsafe { super::build::shown(own) }
+    unsafe { super::whole::shown(own) }
 }
 
 #[entry]

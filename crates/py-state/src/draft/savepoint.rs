@@ -11,8 +11,8 @@ use ropewalk_capi::heap::{Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell};
+use super::parts::{At, Item};
 use super::scope::{Head, Saved, Scope};
-use super::vector::{At, Item};
 use super::{counter, map, path, record, vector};
 use crate::node::Pointer;
 use crate::types::State;
