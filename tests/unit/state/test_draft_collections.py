@@ -124,12 +124,12 @@ def test_popitem_takes_counters_that_were_counted() -> None:
         assert len(hits) == 2
         gone = hits.popitem()[0]
         kept = {"b": "c", "c": "b"}[gone]
-        with pytest.raises(ValueError, match="back"), tx.savepoint():
+        with pytest.raises(ValueError, match="back"), tx.savepoint():  # noqa: PT012
             hits.clear()
             assert list(hits) == []
             raise ValueError("back")
         assert list(hits) == [kept]
-        with pytest.raises(ValueError, match="back"), tx.savepoint():
+        with pytest.raises(ValueError, match="back"), tx.savepoint():  # noqa: PT012
             assert hits.popitem()[0] == kept
             raise ValueError("back")
         with tx.savepoint():

@@ -174,7 +174,9 @@ pub(super) unsafe fn shown(own: Pointer) -> Pointer {
         let mut is_unfit = false;
         match value(types, own, &mut is_unfit) {
             Ok((value, _)) => ffi::PyUnicode_FromFormat(c"<draft of %R>".as_ptr(), value.as_ptr()),
-            Err(Raised) if !is_unfit || ffi::PyErr_ExceptionMatches(ffi::PyExc_Exception) == 0 => ptr::null_mut(),
+            Err(Raised) if !is_unfit || ffi::PyErr_ExceptionMatches(ffi::PyExc_Exception) == 0 => {
+                ptr::null_mut()
+            }
             Err(Raised) => {
                 ffi::PyErr_Clear();
                 unfit(types, own, head.base.get()).map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)

@@ -40,44 +40,75 @@ pub(super) unsafe fn broken(
         if old == new || !rule.is_guarded() {
             return Ok(None);
         }
+        let has_arrays = !rule.arrays.get().is_null();
         let keeps = match rule.zone {
-            Zone::Const | Zone::Counter => is_equal(types, old, new)?,
-            Zone::AppendOnly => is_longer(types, old, new)?,
+            Zone::Const | Zone::Counter => is_equal(types, has_arrays, old, new)?,
+            Zone::AppendOnly => is_longer(types, has_arrays, old, new)?,
             _ => return below(types, rule, own, old, new),
         };
         Ok((!keeps).then(Vec::new))
     }
 }
 
-unsafe fn is_equal(types: &State, old: Pointer, new: Pointer) -> Result<bool, Raised> {
-    // SAFETY: live objects, which the caller holds.
+/// Whether two values at a place are equal. With `has_arrays` arrays may be in them, of which NumPy compares the items and
+/// not the wholes, so that `==` of what has them raises: there the parts are compared, of records all fields.
+unsafe fn is_equal(types: &State, has_arrays: bool, old: Pointer, new: Pointer) -> Result<bool, Raised> {
+    // SAFETY: live objects, which the caller holds; the parts of values of a state are held by these.
     unsafe {
-        let class = ffi::Py_TYPE(old);
-        if class == types.array.cast() && ffi::Py_TYPE(new) == class {
-            // NumPy compares items.
-            let answer = array::ask(types, c"same", &[old, new])?;
-            return Ok(ffi::PyObject_IsTrue(answer.as_ptr()) != 0);
+        if old == new {
+            return Ok(true);
         }
-    }
-    // SAFETY: as above.
-    match unsafe { ffi::PyObject_RichCompareBool(old, new, ffi::Py_EQ) } {
-        -1 => Err(Raised),
-        answer => Ok(answer != 0),
+        let class = ffi::Py_TYPE(old);
+        if has_arrays && class == ffi::Py_TYPE(new) {
+            if class == types.array.cast() {
+                let answer = array::ask(types, c"same", &[old, new])?;
+                return Ok(answer.as_ptr() == ffi::Py_True());
+            }
+            if map::is_map(old) {
+                let mut is_equal_so_far = true;
+                map::diff(old, new, &mut |_, old, new| {
+                    is_equal_so_far = is_equal_so_far
+                        && match (old, new) {
+                            (Some(old), Some(new)) => is_equal(types, true, old, new)?,
+                            _ => false,
+                        };
+                    Ok(())
+                })?;
+                return Ok(is_equal_so_far);
+            }
+            if vector::is_vector(old) {
+                return Ok(vector::len(old) == vector::len(new) && is_longer(types, true, old, new)?);
+            }
+            if let Kind::Record(info) = kinds::kind_of(types, old)? {
+                let record = content::<Record>(info.as_ptr());
+                for index in 0..record.count() {
+                    let (old, new) = (record.read(old, index)?, record.read(new, index)?);
+                    if !is_equal(types, true, old.as_ptr(), new.as_ptr())? {
+                        return Ok(false);
+                    }
+                }
+                return Ok(true);
+            }
+        }
+        match ffi::PyObject_RichCompareBool(old, new, ffi::Py_EQ) {
+            -1 => Err(Raised),
+            answer => Ok(answer != 0),
+        }
     }
 }
 
 /// Whether a vector begins with all items of another one.
-unsafe fn is_longer(types: &State, old: Pointer, new: Pointer) -> Result<bool, Raised> {
+unsafe fn is_longer(types: &State, has_arrays: bool, old: Pointer, new: Pointer) -> Result<bool, Raised> {
     // SAFETY: live objects, which the caller holds; vectors never change.
     unsafe {
         if !vector::is_vector(old) || !vector::is_vector(new) {
-            return is_equal(types, old, new);
+            return is_equal(types, has_arrays, old, new);
         }
         for index in 0..vector::len(old) {
             let (Some(old), Some(new)) = (vector::get(old, index), vector::get(new, index)) else {
                 return Ok(false);
             };
-            if old != new && !is_equal(types, old, new)? {
+            if !is_equal(types, has_arrays, old, new)? {
                 return Ok(false);
             }
         }
