@@ -1,8 +1,8 @@
 //! `ropewalk._state`: persistent maps and vectors, drafts of them, and transactions.
 //!
 //! `map` and `vector` are the collections, whose `node`s they share. `record` and `kinds` know what else a state is
-//! made of, `form` what is declared of its places, `rule` what a transaction may do where. `draft` has what a transaction sees and does, `transaction` and
-//! `store` how that becomes the next version of the state.
+//! made of, `form` what is declared of its places, `rule` what a transaction may do where. `draft` has what a
+//! transaction sees and does, `transaction` and `store` how that becomes the next version of the state.
 
 mod builder;
 mod draft;

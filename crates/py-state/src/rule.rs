@@ -322,8 +322,8 @@ unsafe fn slots_of(given: Pointer) -> Result<Slots, Raised> {
     }
 }
 
-/// `rule.form(form)`: what the values of the place and of those below are declared to be; called once, before the rule is
-/// used.
+/// `rule.form(form)`: what the values of the place and of those below are declared to be; called once, before the rule
+/// is used.
 #[entry]
 pub(crate) unsafe extern "C" fn set_form(own: Pointer, form: Pointer) -> Pointer {
     // SAFETY: a rule, and a live argument, whose type is checked.

@@ -1,4 +1,5 @@
-//! `__get_pydantic_core_schema__` of maps and vectors. What it does is in the package, which is asked when pydantic asks.
+//! `__get_pydantic_core_schema__` of maps and vectors. What it does is in the package, which is asked when pydantic
+//! asks.
 
 use std::ptr;
 

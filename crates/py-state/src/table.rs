@@ -282,7 +282,7 @@ fn form_type(module: &Object) -> Result<Object, Raised> {
         module,
         Type {
             name: c"ropewalk._state.Form",
-            doc: c"Form(classes, fits, text, is_loose, record, names, /)\n--\n\nWhich values a place is declared to have.",
+            doc: c"Form(classes, fits, text, is_loose, record, names, /)\n--\n\nThe declared values of a place.",
             flags: ffi::Py_TPFLAGS_HAVE_GC,
             methods: vec![fast_method(
                 c"link",

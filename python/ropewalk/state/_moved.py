@@ -10,8 +10,6 @@ from collections.abc import Generator, Iterable
 from contextlib import contextmanager
 from typing import Any, cast
 
-from ropewalk._keys import main_name
-
 #: Where a class says which names its fields had: a `dict` from old names to those of now.
 _RENAMED = "__ropewalk_renamed__"
 
@@ -35,6 +33,9 @@ def reading(root: Any, lost: dict[Any, set[str]]) -> Generator[None, None, None]
     A file that is run is the module `__main__`, and has another name when it is imported. A journal that was written by
     one of them is read by the other.
     """
+    # An interpreter that cannot load the journal has no use for it either.
+    from ropewalk._keys import main_name
+
     before = _reading.lost, _reading.modules
     _reading.lost, own = lost, root.__module__
     main = main_name()

@@ -491,8 +491,8 @@ class Store(_native.StoreBase, Generic[S]):
                 self._release(claim)
             time.sleep(random.random() * _PATIENCE * min(refused + 1, 4))  # noqa: S311
         raise Conflict(
-            f"{meta.label} runs transactions that others keep from committing, and keeps theirs. Run them before or after "
-            f"it, or in the same order everywhere"
+            f"{meta.label} runs transactions that others keep from committing, and keeps theirs. Run them before or "
+            f"after it, or in the same order everywhere"
         )
 
     def _below(
@@ -577,7 +577,7 @@ class Store(_native.StoreBase, Generic[S]):
         if exclusive:
             taken = self._claim(self._whole, _LONG_PATIENCE)
             if taken is None:
-                raise Entangled(label or "the block")
+                raise Entangled(label)
             number, claim = taken
         try:
             if exclusive:

@@ -130,7 +130,10 @@ def at(name: str, key: Any, value: Any) -> Any:
             at("accounts", "x", {"owner": "X"}),
             r"accounts\['x'\] is declared as Account, and was given a dict",
         ),
-        (at("accounts", "x", Account("X", "1")), r"accounts\['x'\]\.balance is declared as int"),  # type: ignore[arg-type]
+        (
+            at("accounts", "x", Account("X", "1")),  # type: ignore[arg-type]
+            r"accounts\['x'\]\.balance is declared as int",
+        ),
         (at("accounts", 3, Account("X")), r"the keys of accounts are declared as str"),
         (at("accounts", b"x", Account("X")), r"the keys of accounts are declared as str"),
         (at("items", 0, "a"), r"items\[0\] is declared as int"),
