@@ -563,8 +563,8 @@ unsafe fn of_vector(out: &mut Out<'_>, draft: &vectors::Draft, now: Pointer) -> 
     }
 }
 
-/// The value of a cell that was written, with what was done to it since; and the value that was put there. With `is_new`
-/// there is none at the place that it would replace.
+/// The value of a cell that was written, with what was done to it since; and the value that was put there. With
+/// `is_new` there is none at the place that it would replace.
 ///
 /// # Safety
 ///

@@ -19,8 +19,8 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Whether there is a value that was not counted from nothing: a counter that was not there, or was deleted, is there
-    /// once it is counted.
+    /// Whether there is a value that was not counted from nothing: a counter that was not there, or was deleted, is
+    /// there once it is counted.
     pub(super) fn has_value(&self) -> bool {
         self.cell.has(WRITTEN) || !self.base.is_null() && !self.cell.has(DELETED)
     }
@@ -60,8 +60,8 @@ impl Probe {
 #[derive(Clone, Default)]
 pub(crate) struct Entries {
     pub(super) list: Vec<Entry>,
-    /// Once there are more than a few: by their hashes, the places in the list, counted from 1. Zero is a free place, of
-    /// which there are at least as many as others.
+    /// Once there are more than a few: by their hashes, the places in the list, counted from 1. Zero is a free place,
+    /// of which there are at least as many as others.
     pub(super) table: Vec<u32>,
 }
 

@@ -45,8 +45,8 @@ pub(crate) struct Draft {
     front: UnsafeCell<Front>,
 }
 
-/// Where `popitem` goes on: all keys of the base before the cursor are touched, and no touched entry before the place in
-/// their list is there.
+/// Where `popitem` goes on: all keys of the base before the cursor are touched, and no touched entry before the place
+/// in their list is there.
 struct Front {
     /// Nothing until `popitem` is called.
     base: Option<Box<map::Cursor>>,
@@ -235,8 +235,8 @@ impl Draft {
     ///
     /// A draft of an open transaction, which the caller holds.
     pub(super) unsafe fn first(&self) -> Result<Option<Object>, Raised> {
-        // SAFETY: the caller's; the base lives as long as the draft; no reference to the front or to the entries is held
-        // across a comparison.
+        // SAFETY: the caller's; the base lives as long as the draft; no reference to the front or to the entries is
+        // held across a comparison.
         unsafe {
             let mut cursor = match &(*self.front.get()).base {
                 Some(cursor) => **cursor,
@@ -334,8 +334,8 @@ pub(super) unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, R
             let is_counter = matches!(below, Below::Rule(rule, _) if rule.zone == Zone::Counter);
             let child = match &value {
                 Some(value) => enter(types, &draft.head, own, key, &below, value.as_ptr(), is_fresh)?,
-                // A counter that no transaction has counted yet, or that this one has deleted, is 0. It is a key from here
-                // on, if it is counted.
+                // A counter that no transaction has counted yet, or that this one has deleted, is 0. It is a key from
+                // here on, if it is counted.
                 None if is_counter => {
                     draft.check_key(types, own, key)?;
                     let zero = Object::own(ffi::PyLong_FromLong(0))?;

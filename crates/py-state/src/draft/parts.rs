@@ -53,8 +53,8 @@ impl Parts {
         }
     }
 
-    /// Undoes a change. All later ones are undone, so the items are where they were behind it. What falls out is for the
-    /// caller to drop.
+    /// Undoes a change. All later ones are undone, so the items are where they were behind it. What falls out is for
+    /// the caller to drop.
     pub(super) fn undo(&mut self, undo: Undo, gone: &mut Vec<Cell>) {
         match undo {
             Undo::Item(at, earlier) => gone.extend(self.cell(at).map(|cell| cell.go_back(earlier))),

@@ -50,8 +50,8 @@ pub(crate) enum Undo {
     Cleared(Vec<Item>),
     /// A counter was counted; it had this before.
     Counted(Field),
-    /// An array was written: the items that it had before, as an array that never changes, or nothing if the transaction
-    /// had not written to it; and the savepoint for which it was noted before.
+    /// An array was written: the items that it had before, as an array that never changes, or nothing if the
+    /// transaction had not written to it; and the savepoint for which it was noted before.
     Wrote(Field, u32),
 }
 

@@ -1,11 +1,12 @@
-//! What a value that replaces another one must leave as it is: what is `Const` in it, what an append-only vector has, and
-//! a counter's number.
+//! What a value that replaces another one must leave as it is: what is `Const` in it, what an append-only vector has,
+//! and a counter's number.
 //!
 //! Only values whose rule says that there are such places below are compared, and of two maps only what differs. A part
 //! that the new value does not have is deleted, which is allowed, and one that the old value did not have is new. The
 //! items of a vector that is replaced whole are new: nothing says which of the old ones they stand for.
 //!
-//! What a transaction writes below a value that it has put in an old one's place is compared with what it has put there.
+//! What a transaction writes below a value that it has put in an old one's place is compared with what it has put
+//! there.
 
 use pyo3_ffi as ffi;
 use ropewalk_capi::heap::content;
@@ -50,8 +51,8 @@ pub(super) unsafe fn broken(
     }
 }
 
-/// Whether two values at a place are equal. With `has_arrays` arrays may be in them, of which NumPy compares the items and
-/// not the wholes, so that `==` of what has them raises: there the parts are compared, of records all fields.
+/// Whether two values at a place are equal. With `has_arrays` arrays may be in them, of which NumPy compares the items
+/// and not the wholes, so that `==` of what has them raises: there the parts are compared, of records all fields.
 unsafe fn is_equal(types: &State, has_arrays: bool, old: Pointer, new: Pointer) -> Result<bool, Raised> {
     // SAFETY: live objects, which the caller holds; the parts of values of a state are held by these.
     unsafe {

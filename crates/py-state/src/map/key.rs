@@ -54,9 +54,9 @@ pub(crate) unsafe fn hash_of(key: Pointer) -> Result<isize, Raised> {
     }
 }
 
-/// What the trie uses of a hash. The hash of an `int` is the number, and programs make numbers of two halves, equal ones
-/// often; so each bit of the hash has a part in it. Source: Knuth, "The Art of Computer Programming", volume 3, section
-/// 6.4: multiplication by the golden ratio.
+/// What the trie uses of a hash. The hash of an `int` is the number, and programs make numbers of two halves, equal
+/// ones often; so each bit of the hash has a part in it. Source: Knuth, "The Art of Computer Programming", volume 3,
+/// section 6.4: multiplication by the golden ratio.
 #[inline]
 pub(super) fn folded(hash: isize) -> u32 {
     let hash = hash as u64;
