@@ -400,6 +400,10 @@ class MapDraft:
     def __eq__(self, other: object, /) -> bool: ...
     def get(self, key: Any, default: Any = None, /) -> Any:
         """Returns the value under a key, or the default."""
+    def popitem(self) -> tuple[Any, Any]:
+        """Takes an entry out and gives it; that reads which keys there are."""
+    def clear(self) -> None:
+        """Deletes all entries; that reads which keys there are."""
     def on_commit(self, function: Callable[..., object], /, *args: Any) -> None:
         """Calls the function with the arguments after the commit, in the order of versions."""
 
@@ -421,6 +425,10 @@ class VectorDraft:
         """Puts a value before an item."""
     def pop(self, index: SupportsIndex = -1, /) -> Any:
         """Takes an item out and gives it."""
+    def reverse(self) -> None:
+        """Turns the order of the items round; that reads them all."""
+    def clear(self) -> None:
+        """Takes all items out; that reads them all."""
 
 @final
 class CounterDraft:
@@ -479,7 +487,9 @@ class Transaction:
     def savepoint(self) -> tuple[int, int]:
         """Returns where `rollback` goes back to."""
     def rollback(self, savepoint: tuple[int, int], /) -> None:
-        """Undoes what was done since a savepoint."""
+        """Undoes what was done since a savepoint, and ends it."""
+    def release(self, savepoint: tuple[int, int], /) -> None:
+        """Ends a savepoint that nobody goes back to."""
     def value(self, draft: Any, /) -> Any:
         """Returns the value that a draft's place has now; all of it counts as read."""
     def footprint(self) -> list[tuple[tuple[Any, ...], str]]:

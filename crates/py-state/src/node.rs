@@ -7,7 +7,7 @@
 
 use std::ffi::{c_int, c_void};
 use std::ptr::null_mut;
-use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicPtr, AtomicU16, AtomicU64, Ordering};
 
 use pyo3_ffi as ffi;
 use ropewalk_capi::entry;
@@ -19,11 +19,11 @@ pub(crate) type Pointer = *mut ffi::PyObject;
 
 /// It holds objects of types that the collector knows: it may be nested deep, and the collector knows it unless it is
 /// hidden.
-const DEEP: u32 = 1;
+const DEEP: u16 = 1;
 /// All content was found to be immutable.
-const FROZEN: u32 = 2;
+const FROZEN: u16 = 2;
 /// It is deep and never changes, and the collector knows nothing that it holds. So no cycle goes through it.
-const HIDDEN: u32 = 4;
+const HIDDEN: u16 = 4;
 
 /// A node of a map or a vector.
 #[repr(C)]
@@ -35,9 +35,10 @@ pub(crate) struct Node {
     /// other thread has the node.
     owner: u64,
     /// `DEEP`, `FROZEN` and `HIDDEN`. Any thread adds `FROZEN`.
-    flags: AtomicU32,
-    entries: u16,
+    flags: AtomicU16,
     children: u16,
+    /// A node of collisions may have many.
+    entries: u32,
     /// For a map's node: which parts of a hash lead to an entry. Zero in a node of collisions.
     pub(crate) datamap: u32,
     /// For a map's node: which parts of a hash lead to a child.
@@ -124,6 +125,9 @@ pub(crate) unsafe fn same(object: Pointer) -> Pointer {
 }
 
 impl Node {
+    /// So many entries a node has at most.
+    pub(crate) const MOST_ENTRIES: usize = u32::MAX as usize;
+
     /// Makes a node whose slots the caller fills before any other code of the interpreter runs.
     ///
     /// # Safety
@@ -146,8 +150,8 @@ impl Node {
             }
             (*node).text = AtomicPtr::new(null_mut());
             (*node).owner = owner;
-            (*node).flags = AtomicU32::new(0);
-            (*node).entries = entries as u16;
+            (*node).flags = AtomicU16::new(0);
+            (*node).entries = entries as u32;
             (*node).children = children as u16;
             (*node).datamap = 0;
             (*node).nodemap = 0;
@@ -158,7 +162,7 @@ impl Node {
     /// How many entries it has.
     #[inline]
     pub(crate) fn entries(&self) -> usize {
-        self.entries.into()
+        self.entries as usize
     }
 
     /// How many children, or items of a vector, it has.

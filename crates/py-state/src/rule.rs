@@ -54,6 +54,9 @@ pub(crate) struct Rule {
     /// For the rule of a whole state: the numbered parts that a transaction touches, and those that it may change.
     /// Without them it is all parts.
     slots: OnceLock<(Slots, Slots)>,
+    /// Whether the place or one below is in a zone whose values are not replaced. Found when it is first asked for,
+    /// when all rules are linked.
+    is_guarded: OnceLock<bool>,
 }
 
 /// The rule of a place below.
@@ -79,6 +82,33 @@ impl Rule {
     pub(crate) fn changes(&self) -> &Slots {
         const ALL: &Slots = &Slots::all();
         self.slots.get().map_or(ALL, |(_, changes)| changes)
+    }
+
+    /// Whether the place or one below is in a zone whose values are not replaced.
+    #[inline]
+    pub(crate) fn is_guarded(&self) -> bool {
+        *self.is_guarded.get_or_init(|| self.find_guarded())
+    }
+
+    #[cold]
+    fn find_guarded(&self) -> bool {
+        let (mut seen, mut waiting) = (Vec::new(), vec![ptr::from_ref(self)]);
+        while let Some(next) = waiting.pop() {
+            if seen.contains(&next) {
+                continue;
+            }
+            seen.push(next);
+            // SAFETY: the graph keeps its rules alive, and they are linked once, before any draft has one.
+            unsafe {
+                if matches!((*next).zone, Zone::Const | Zone::AppendOnly | Zone::Counter) {
+                    return true;
+                }
+                let below = (*(*next).fields.get()).iter().chain(std::iter::once(&(*next).items));
+                let below = below.filter(|field| !field.get().is_null());
+                waiting.extend(below.map(|field| ptr::from_ref(content::<Rule>(field.get()))));
+            }
+        }
+        false
     }
 
     /// The rule of a field of a record that lies at this place.
@@ -245,6 +275,7 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
                 arrays: Field::empty(),
                 form: Field::empty(),
                 slots: OnceLock::new(),
+                is_guarded: OnceLock::new(),
             },
         )
     }

@@ -9,6 +9,7 @@ use ropewalk_capi::heap::{Type, content, dealloc, fast_method, getter, make_type
 use ropewalk_capi::module;
 use ropewalk_capi::object::{Object, Raised};
 
+use crate::draft::emptied;
 use crate::draft::scope::Scope;
 use crate::draft::shown::compare;
 use crate::draft::{array, counter, map, record as record_draft, vector};
@@ -374,6 +375,18 @@ fn map_draft_type(module: &Object) -> Result<Object, Raised> {
                     map::get_or,
                     c"get($self, key, default=None, /)\n--\n\nThe value under a key, or the default.",
                 ),
+                method(
+                    c"popitem",
+                    emptied::popitem,
+                    ffi::METH_NOARGS,
+                    c"popitem($self, /)\n--\n\nTakes an entry out and gives it; that reads which keys there are.",
+                ),
+                method(
+                    c"clear",
+                    emptied::clear_entries,
+                    ffi::METH_NOARGS,
+                    c"clear($self, /)\n--\n\nDeletes all entries; that reads which keys there are.",
+                ),
                 fast_method(c"on_commit", transaction::on_commit, ON_COMMIT),
             ],
             getters: vec![],
@@ -423,6 +436,18 @@ fn vector_draft_type(module: &Object) -> Result<Object, Raised> {
                     c"insert",
                     vector::insert,
                     c"insert($self, index, value, /)\n--\n\nPuts a value before an item.",
+                ),
+                method(
+                    c"reverse",
+                    vector::reverse,
+                    ffi::METH_NOARGS,
+                    c"reverse($self, /)\n--\n\nTurns the order of the items round; that reads them all.",
+                ),
+                method(
+                    c"clear",
+                    vector::clear_items,
+                    ffi::METH_NOARGS,
+                    c"clear($self, /)\n--\n\nTakes all items out; that reads them all.",
                 ),
             ],
             getters: vec![],
@@ -517,7 +542,13 @@ fn transaction_type(module: &Object) -> Result<Object, Raised> {
                     c"rollback",
                     transaction::rollback,
                     ffi::METH_O,
-                    c"rollback($self, savepoint, /)\n--\n\nUndoes what was done since a savepoint.",
+                    c"rollback($self, savepoint, /)\n--\n\nUndoes what was done since a savepoint, and ends it.",
+                ),
+                method(
+                    c"release",
+                    transaction::release,
+                    ffi::METH_O,
+                    c"release($self, savepoint, /)\n--\n\nEnds a savepoint that nobody goes back to.",
                 ),
                 method(
                     c"value",

@@ -86,7 +86,7 @@ pub(crate) unsafe fn apply(
         let Some(root) = scope.root.share() else {
             return Err(errors::raise_text(Code::TransactionEnded, "the transaction has ended"));
         };
-        let mut out = Out::new(types, !matches!(wanted, Wanted::State))?;
+        let mut out = Out::new(types, !matches!(wanted, Wanted::State))?.guarding();
         match build(&mut out, root.as_ptr(), now) {
             Ok(state) => {
                 let (unchecked, changes) = out.into_parts();
@@ -188,11 +188,42 @@ pub(crate) unsafe extern "C" fn savepoint(own: Pointer, _: Pointer) -> Pointer {
     unsafe {
         let made = (|| {
             let scope = open(own)?;
-            let place = savepoint::set(types::of(ffi::Py_TYPE(own))?, scope)?;
+            let number = savepoint::set(types::of(ffi::Py_TYPE(own))?, scope)?;
             let effects = scope.effects.share().map_or(0, |list| ffi::PyList_Size(list.as_ptr()));
-            Object::own(ffi::Py_BuildValue(c"nn".as_ptr(), place.cast_signed(), effects))
+            Object::own(ffi::Py_BuildValue(c"nn".as_ptr(), number as isize, effects))
         })();
         made.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
+/// The number of a savepoint, and how many effects there were.
+///
+/// # Safety
+///
+/// A live object.
+unsafe fn point_of(point: Pointer) -> Result<(u32, isize), Raised> {
+    let (mut number, mut effects): (isize, isize) = (0, 0);
+    // SAFETY: the caller's; the tuple is parsed by its checked type.
+    unsafe {
+        if ffi::PyTuple_CheckExact(point) == 0
+            || ffi::PyArg_ParseTuple(point, c"nn".as_ptr(), &raw mut number, &raw mut effects) == 0
+        {
+            if ffi::PyErr_Occurred().is_null() {
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"a savepoint is what savepoint() gave".as_ptr());
+            }
+            return Err(Raised);
+        }
+    }
+    Ok((u32::try_from(number).unwrap_or(0), effects))
+}
+
+/// `transaction.release(savepoint)`: ends a savepoint that nobody goes back to.
+#[entry]
+pub(crate) unsafe extern "C" fn release(own: Pointer, point: Pointer) -> Pointer {
+    // SAFETY: a transaction of ours, and a live argument.
+    unsafe {
+        let done = open(own).and_then(|scope| savepoint::end(scope, point_of(point)?.0));
+        done.map_or(ptr::null_mut(), |()| Object::none().into_ptr())
     }
 }
 
@@ -203,16 +234,8 @@ pub(crate) unsafe extern "C" fn rollback(own: Pointer, point: Pointer) -> Pointe
     unsafe {
         let done = (|| {
             let scope = open(own)?;
-            let (mut place, mut effects): (isize, isize) = (0, 0);
-            if ffi::PyTuple_CheckExact(point) == 0
-                || ffi::PyArg_ParseTuple(point, c"nn".as_ptr(), &raw mut place, &raw mut effects) == 0
-            {
-                if ffi::PyErr_Occurred().is_null() {
-                    ffi::PyErr_SetString(ffi::PyExc_TypeError, c"rollback takes a savepoint".as_ptr());
-                }
-                return Err(Raised);
-            }
-            savepoint::go_back(types::of(ffi::Py_TYPE(own))?, scope, place.max(0).unsigned_abs())?;
+            let (number, effects) = point_of(point)?;
+            savepoint::go_back(types::of(ffi::Py_TYPE(own))?, scope, number)?;
             if let Some(list) = scope.effects.share() {
                 let size = ffi::PyList_Size(list.as_ptr());
                 if effects < size

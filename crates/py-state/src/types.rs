@@ -48,8 +48,8 @@ pub(crate) struct State {
     pub(crate) violated: Pointer,
     /// `plain(transaction, result)`: a result with values in the place of drafts. Set by the package.
     pub(crate) plain: Pointer,
-    /// `misplaced(transaction, path, value, steps, text, part, is_key, error)`: the exception for a value that cannot be
-    /// stored. Set by the package.
+    /// `misplaced(transaction, path, value, steps, text, part, is_key, error)`: the exception for a value that cannot
+    /// be stored. Set by the package.
     pub(crate) misplaced: Pointer,
     /// `absent(class, name)`: the exception for a field that a record has not. Set by the package.
     pub(crate) absent: Pointer,

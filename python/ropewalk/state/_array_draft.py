@@ -243,6 +243,7 @@ class _Hooks:
     opened = staticmethod(_arrays.opened)
     settled = staticmethod(_arrays.settled)
     restored = staticmethod(_arrays.put_back)
+    same = staticmethod(_arrays.is_same)
 
 
 def _learn_arrays() -> None:

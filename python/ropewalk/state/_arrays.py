@@ -383,6 +383,13 @@ def put_back(work: Work, items: Array) -> bool:
     return work.restored(items)
 
 
+def is_same(one: Array, other: Array) -> bool:
+    """Returns whether two arrays of a state have the same type, shape and bytes."""
+    if one.dtype != other.dtype or one.shape != other.shape:
+        return False
+    return bool((one.reshape(-1).view("u1") == other.reshape(-1).view("u1")).all())
+
+
 #: Called when the first array is met; NumPy is imported by then.
 when_known: list[Callable[[], None]] = []
 

@@ -295,14 +295,23 @@ def violated(transaction: _native.Transaction, path: tuple[Any, ...], access: st
     shape = getattr(transaction.store, "_shape", None)
     by = ", by the policy of the store" if shape is not None and shape.of_policy else ""
     zone = zone_of(type(transaction.base) if shape is None else shape, transaction.base, path)
-    if access != "read" and zone is Zone.CONST:
+    if access == "replace":
+        kept = {
+            Zone.CONST: f"which is Const{by}: it stays as it is",
+            Zone.APPEND_ONLY: f"which is append-only{by}: it keeps its items",
+        }.get(zone, f"which is a counter{by}: it keeps its number")
+        what = (
+            f"{name} replaces what is above {where}, {kept} when a new value takes the place of an old one. Write the "
+            f"fields that change, or delete the old value in a transaction of its own"
+        )
+    elif access != "read" and zone is Zone.CONST:
         what = f"{name} changes {where}, which is Const{by}, or in a place that is, and is never written"
     elif access == "write" and zone is Zone.APPEND_ONLY:
         what = f"{name} changes {where}, which is append-only{by}: append to it, and leave what is there"
     elif access == "write" and zone is Zone.COUNTER:
         what = f"{name} assigns to {where}, which is a counter{by}: count with += and -="
     else:
-        verb = {"read": "reads", "append": "appends to"}.get(access, "writes")
+        verb = {"read": "reads", "append": "appends to", "count": "counts"}.get(access, "writes")
         declared = "reads" if access == "read" else "writes"
         what = f"{name} {verb} {where}, which its contract does not declare. Add the place to {declared}"
     error = violation(what, where, "read" if access == "read" else "write", task)
@@ -328,8 +337,6 @@ def _text_below(found: str, at: Any, steps: tuple[Any, ...]) -> str:
         elif isinstance(step, str) and at is not None and is_record(type(at)):
             found += f".{step}" if found else step
             at = getattr(at, step, None)
-        elif step is ...:
-            found, at = f"{found}[...]", None
         else:
             found += f"[{step!r}]"
             try:
@@ -535,7 +542,7 @@ def _complete_drafts() -> None:
     A counter's draft gets the arithmetic of the number that it stands for, which reads it.
     """
     mapping: Any = collections.abc.MutableMapping
-    for name in ("keys", "items", "values", "pop", "popitem", "clear", "update"):
+    for name in ("keys", "items", "values", "pop", "update"):
         setattr(_native.MapDraft, name, getattr(mapping, name))
     # `pop` compares its default with this.
     marker = "_MutableMapping__marker"
@@ -543,7 +550,7 @@ def _complete_drafts() -> None:
     setattr(_native.MapDraft, "setdefault", _set_default)  # noqa: B010 - the stub has no such attribute.
     setattr(_native.MapDraft, "__ior__", _update_in_place)  # noqa: B010 - as above.
     sequence: Any = collections.abc.MutableSequence
-    for name in ("index", "count", "reverse", "remove", "clear", "__contains__"):
+    for name in ("index", "count", "remove", "__contains__"):
         setattr(_native.VectorDraft, name, getattr(sequence, name))
     mapping.register(_native.MapDraft)
     sequence.register(_native.VectorDraft)

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from enum import Enum
-from typing import Any, Final, get_args
+from typing import Any, Final, cast, get_args
 
 from ropewalk._errors import NoSuchPath, WrongType
 from ropewalk._load import state as _native
@@ -32,7 +32,8 @@ def merge_into(draft: Any, path: Path[Any] | str | None, values: Any, kind: Any)
 
     Raises:
         NoSuchPath: the path leads nowhere, or a record has no such field.
-        TypeError: the values are no mapping where the path is that of the whole state.
+        TypeError: the values are no mapping where the path is that of the whole state, or `DELETE` is in a list or
+            another value that is not merged.
     """
     steps: list[Any] = []
     if path is not None:
@@ -89,6 +90,8 @@ def _put(at: Any, name: Any, value: Any, shape: Shape | None) -> None:
                 _put(there, inner, part, _shape_at(shape, name))
             return
         value = _made(value, _shape_at(shape, name), name)
+    else:
+        _refuse_deletes(value)
     if _is_record(at):
         setattr(at, name, value)
     else:
@@ -116,6 +119,7 @@ def _shape_at(shape: Shape | None, step: Any) -> Shape | None:
 def _made(values: Any, shape: Shape | None, name: Any) -> Any:
     """Returns what a mapping stands for where there is nothing: a record of its fields, or a map of its items."""
     if not _is_mapping(values):
+        _refuse_deletes(values)
         return values
     if shape is not None and shape.kind is Kind.ANY:
         arms = [arm for arm in get_args(shape.annotation) if isinstance(arm, type) and is_record(arm)]
@@ -133,3 +137,17 @@ def _made(values: Any, shape: Shape | None, name: Any) -> Any:
         raise WrongType(
             f"{name!r} is new, and {shape.record.__qualname__} cannot be made of what was merged: {error}"
         ) from error
+
+
+def _refuse_deletes(value: Any) -> None:
+    """Raises for a `DELETE` in what is stored as it is."""
+    if value is DELETE:
+        raise TypeError(
+            "DELETE deletes a key of a mapping, and stands in no list, tuple or set: merge the whole list"
+        )
+    if _is_mapping(value):
+        value = value.values()
+    elif not isinstance(value, (list, tuple, set, frozenset, _native.PVector)):
+        return
+    for part in cast("Iterable[Any]", value):
+        _refuse_deletes(part)

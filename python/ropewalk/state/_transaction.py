@@ -84,6 +84,8 @@ class Transaction:
             if self._native.is_open:
                 self._native.rollback(point)
             raise
+        if self._native.is_open:
+            self._native.release(point)
 
     def on_commit(self, function: Callable[..., Any], /, *args: Any) -> None:
         """Calls a function after the commit, as `Draft.on_commit` does."""
@@ -106,13 +108,23 @@ class Transaction:
         own = self._native.label.label or "a transaction"
         where = text_in(self._native.base, path)
         before = _place(self._native.base, path)
-        for version in self._store.history(base + 1):
-            if _place(version.state, path) is not before:
+        kept = self._store.history(base + 1)
+        for version in kept:
+            if version.number == kept[0].number > base + 1:
+                # What this version has may have come with one that is not kept.
+                if _place(version.state, path) is not before:
+                    break
+            elif _place(version.state, path) is not before:
                 other = version.meta.label or "a transaction"
                 return (
                     f"{own} began with version {base} and has read {where}, which {other} changed in version "
                     f"{version.number}"
                 )
+        if kept and kept[0].number > base + 1:
+            return (
+                f"{own} began with version {base} and has read {where}, which was changed since. By which transaction "
+                f"is not known, because the store keeps no version before {kept[0].number}"
+            )
         return f"{own} began with version {base} and has read {where}, which was changed since"
 
     def _conflict(self) -> Conflict:

@@ -11,6 +11,7 @@ import subprocess
 import sys
 import threading
 import weakref
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -40,6 +41,8 @@ from ropewalk._errors import (  # noqa: E402
 )
 from ropewalk.state import (  # noqa: E402
     DELETE,
+    AppendOnly,
+    Const,
     PMap,
     PVector,
     Shm,
@@ -48,6 +51,7 @@ from ropewalk.state import (  # noqa: E402
     float32,
     float64,
     int64,
+    leaf,
     task,
     writable,
 )
@@ -558,6 +562,154 @@ def test_savepoints_put_the_bytes_back() -> None:
     state = store.snapshot()
     assert (state.rows["x"].tolist(), state.rows["y"].tolist()) == ([7, 7, 2, 1], [3, 4, 6, 7])
     assert [item.tolist() for item in state.list] == [[0, 0], [2, 1, 1]]
+
+
+def test_savepoints_note_arrays_once_for_each() -> None:
+    store = Store(zoo())
+    with store.transaction() as tx:
+        row = tx.draft.rows["x"]
+        with pytest.raises(KeyError), tx.savepoint():
+            row[0] = 5
+            for number in range(3):
+                # A savepoint that ends leaves what is undone to the one around it.
+                with tx.savepoint():
+                    row[1] = number
+            with pytest.raises(ValueError, match="inner"), tx.savepoint():
+                row[:] = 9
+                raise ValueError("inner")
+            assert row.tolist() == [5, 2, 2, 3]
+            with pytest.raises(ValueError, match="again"), tx.savepoint():
+                row[:] = 8
+                raise ValueError("again")
+            assert row.tolist() == [5, 2, 2, 3]
+            raise KeyError
+        assert row.tolist() == [0, 1, 2, 3]
+    assert store.version == 0
+
+
+def test_a_lent_array_that_outlives_its_savepoint_goes_back_with_the_one_around_it() -> None:
+    store = Store(zoo())
+    with store.transaction() as tx:
+        row = tx.draft.rows["x"]
+        with pytest.raises(KeyError), tx.savepoint():
+            with pytest.raises(ValueError, match="inner"), tx.savepoint():
+                with pytest.raises(IndexError), tx.savepoint():
+                    lent = writable(row)
+                    lent[:] = 9
+                    raise IndexError
+                lent[0] = 8
+                raise ValueError("inner")
+            assert lent.tolist() == [0, 1, 2, 3]
+            lent[:] = 7
+            raise KeyError
+        assert (lent.tolist(), row.tolist()) == ([0, 1, 2, 3], [0, 1, 2, 3])
+        lent[3] = 4
+    assert store.snapshot().rows["x"].tolist() == [0, 1, 2, 4]
+
+
+def test_an_array_that_is_put_into_a_place_in_a_savepoint_goes_with_it() -> None:
+    store = Store(zoo())
+    with store.transaction() as tx:
+        rows = tx.draft.rows
+        old = rows["x"]
+        old[0] = 5
+        with pytest.raises(KeyError), tx.savepoint():
+            old[1] = 6
+            rows["x"] = np.ones(4, dtype=np.int64)
+            new = rows["x"]
+            new[0] = 2
+            raise KeyError
+        with pytest.raises(StateError, match="rolled back"):
+            new[0] = 3
+        assert rows["x"] is old
+        assert old.tolist() == [5, 1, 2, 3]
+    assert store.snapshot().rows["x"].tolist() == [5, 1, 2, 3]
+
+
+def test_what_savepoints_keep_of_arrays_goes_with_the_outermost() -> None:
+    with Store(zoo()).transaction() as tx:
+        row = tx.draft.rows["x"]
+        row[0] = 1
+        with tx.savepoint():
+            row[1] = 2
+            kept = weakref.ref(next(one for one in gc.get_referents(tx._native) if type(one) is np.ndarray))
+            assert kept() is not None
+        gc.collect()
+        assert kept() is None
+
+
+@dataclass(frozen=True)
+class Layer:
+    """What stays as it is, with an array, and a history of such."""
+
+    fixed: Const[One]
+    history: AppendOnly[One]
+
+
+@dataclass(frozen=True)
+class Layers:
+    """Layers."""
+
+    layers: PMap[str, Layer]
+
+
+def filled(value: float, count: int = 3) -> One:
+    return One(np.full(count, float(value)))
+
+
+def test_what_replaces_an_array_that_stays_has_the_same_items() -> None:
+    store = Store(Layers(PMap(a=Layer(filled(1), PVector([filled(5)])))))
+
+    def put(layer: Layer) -> None:
+        store.run(lambda draft: draft.layers.__setitem__("a", layer))
+
+    put(Layer(filled(1), PVector([filled(5), filled(6)])))
+    for fixed in (filled(2), filled(1, 4)):
+        with pytest.raises(ContractViolation, match=r"layers\['a'\]\.fixed, which is Const"):
+            put(Layer(fixed, PVector([filled(5), filled(6)])))
+    for history in ([], [filled(5)], [filled(5), filled(7)]):
+        with pytest.raises(ContractViolation, match=r"layers\['a'\]\.history, which is append-only"):
+            put(Layer(filled(1), PVector(history)))
+    assert len(store.snapshot().layers["a"].history) == 2
+
+
+@leaf
+class Meddler:
+    """A key that equals others of its class, and calls a function first, once."""
+
+    hook: Callable[[], object] | None = None
+
+    def __hash__(self) -> int:
+        return 1
+
+    def __eq__(self, other: object) -> bool:
+        hook, Meddler.hook = Meddler.hook, None
+        if hook is not None:
+            hook()
+        return self is other
+
+
+@dataclass(frozen=True)
+class Meddled:
+    """An array, and keys that call functions."""
+
+    row: Shm[float64, "n"]
+    keys: PMap[Meddler, int]
+
+
+def test_arrays_are_not_used_while_a_draft_is_read_whole() -> None:
+    first, second = Meddler(), Meddler()
+    with Store(Meddled(np.zeros(3), PMap({first: 1}))).transaction() as tx:
+        draft = tx.draft
+        row = draft.row
+        row[0] = 1
+        draft.keys[second] = 2
+        for use in (lambda: row[1], lambda: row.__setitem__(1, 2), lambda: writable(row)):
+            Meddler.hook = use
+            with pytest.raises(StateError, match="is being read whole"):
+                tx.value(draft)
+        assert Meddler.hook is None
+        assert tx.value(draft).row.tolist() == [1, 0, 0]
 
 
 def test_conflicts_of_arrays() -> None:

@@ -28,6 +28,8 @@ pub(crate) struct Draft {
     pub(super) is_read: Plain<bool>,
     /// The program was given an array that writes into the copy without asking the draft.
     pub(super) is_lent: Plain<bool>,
+    /// The savepoint for which the items were noted last, or 0.
+    pub(super) noted: Plain<u32>,
 }
 
 /// What the program asks `_held` for: the numbers of `ropewalk.state._array_draft`.
@@ -38,7 +40,13 @@ const LEND: i64 = 2;
 ///
 /// The head's base is an array that never changes.
 pub(super) unsafe fn make(types: &State, head: Head) -> Result<Object, Raised> {
-    let draft = Draft { head, work: Field::empty(), is_read: Plain::new(false), is_lent: Plain::new(false) };
+    let draft = Draft {
+        head,
+        work: Field::empty(),
+        is_read: Plain::new(false),
+        is_lent: Plain::new(false),
+        noted: Plain::new(0),
+    };
     // SAFETY: the module's own type.
     unsafe { heap::make(types.array_draft.cast(), draft) }
 }
@@ -90,7 +98,7 @@ unsafe fn touched(own: Pointer, access: Pointer) -> Result<Object, Raised> {
         if !rule.writes {
             return Err(scope::violated(types, &draft.head, own, ptr::null_mut(), "write"));
         }
-        savepoint::save(types, own, &draft.head)?;
+        savepoint::note_array(types, own, &draft.head)?;
         draft.is_read.set(true);
         let work = match draft.work.share() {
             Some(work) => work,
@@ -122,26 +130,28 @@ pub(super) unsafe fn settled(types: &State, draft: &Draft) -> Result<Option<Obje
     draft.work.share().map(|work| unsafe { ask(types, c"settled", &[work.as_ptr()]) }).transpose()
 }
 
-/// Puts the items back that the array had at a savepoint.
+/// Puts the items back that the array had at a savepoint; returns whether the program still has an array that writes
+/// into the copy.
 ///
 /// # Safety
 ///
 /// `own` is a draft of ours; `earlier` has what [`settled`] gave at the savepoint. Python code runs.
-pub(super) unsafe fn go_back(types: &State, own: Pointer, earlier: &Field) -> Result<(), Raised> {
+pub(super) unsafe fn go_back(types: &State, own: Pointer, earlier: &Field) -> Result<bool, Raised> {
     // SAFETY: the caller's.
     unsafe {
         let draft = content::<Draft>(own);
-        let Some(work) = draft.work.share() else { return Ok(()) };
+        let Some(work) = draft.work.share() else { return Ok(false) };
         let base = draft.head.base.share().ok_or(Raised)?;
         let (items, is_base) = match earlier.share() {
             Some(items) => (items, false),
             None => (base, true),
         };
         let is_kept = ask(types, c"restored", &[work.as_ptr(), items.as_ptr()])?;
-        if is_base && ffi::PyObject_IsTrue(is_kept.as_ptr()) == 0 {
+        let is_kept = ffi::PyObject_IsTrue(is_kept.as_ptr()) != 0;
+        if is_base && !is_kept {
             drop(draft.work.take());
         }
-        Ok(())
+        Ok(is_kept)
     }
 }
 

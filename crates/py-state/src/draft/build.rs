@@ -17,7 +17,8 @@ use ropewalk_capi::object::{Object, Raised};
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
 use super::change::{self, Change};
 use super::checks::Unchecked;
-use super::{array, counter, freeze, map as maps, path, record, vector as vectors};
+use super::parts::Item;
+use super::{array, counter, freeze, map as maps, path, record, scope, vector as vectors, zones};
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
 use crate::types::State;
@@ -64,10 +65,14 @@ pub(crate) struct Out<'a> {
     types: &'a State,
     /// The way to the draft at hand; its objects are held by the drafts.
     steps: Vec<Step>,
+    /// The state that is there now.
+    top: Pointer,
     /// The list of changes, if it is wanted.
     changes: Option<Object>,
     /// Changes below are part of one that is noted already, or are not to be noted.
     quiet: u32,
+    /// What replaces a value is compared with it, where the value's rule asks for that: by a commit.
+    guards: bool,
     /// How many drafts are being built within each other.
     depth: u32,
     /// The new values of the fields of the records that are being built: those of the innermost one are the last.
@@ -85,13 +90,21 @@ impl<'a> Out<'a> {
         Ok(Self {
             types,
             steps: Vec::new(),
+            top: ptr::null_mut(),
             changes,
             quiet: 0,
+            guards: false,
             depth: 0,
             fields: Vec::new(),
             unchecked: Vec::new(),
             is_unfit: false,
         })
+    }
+
+    /// Compares what replaces a value with it, as a commit does.
+    pub(crate) fn guarding(mut self) -> Self {
+        self.guards = true;
+        self
     }
 
     /// The new records to check, and the list of changes: tuples of a number, a path and a value.
@@ -156,7 +169,7 @@ unsafe fn at(step: Step, stop: Stop) -> Stop {
 ///
 /// # Safety
 ///
-/// A live draft and a live object; the draft's transaction is open to nobody meanwhile, or nobody changes it.
+/// A live draft and a live object; the phase of the draft's transaction lets nobody use its drafts meanwhile.
 pub(crate) unsafe fn build(out: &mut Out<'_>, own: Pointer, now: Pointer) -> Result<Option<Object>, Stop> {
     // SAFETY: the caller's; the type tells the content.
     unsafe {
@@ -166,6 +179,9 @@ pub(crate) unsafe fn build(out: &mut Out<'_>, own: Pointer, now: Pointer) -> Res
         if out.depth == freeze::DEEPEST {
             ffi::Py_LeaveRecursiveCall();
             return Err(freeze::too_deep().into());
+        }
+        if out.depth == 0 {
+            out.top = now;
         }
         out.depth += 1;
         let kind = ffi::Py_TYPE(own).cast();
@@ -198,6 +214,7 @@ pub(crate) unsafe fn build(out: &mut Out<'_>, own: Pointer, now: Pointer) -> Res
 /// As [`build`].
 unsafe fn of_cell(
     out: &mut Out<'_>,
+    head: &scope::Head,
     cell: &Cell,
     step: Step,
     below: &Below<'_>,
@@ -211,22 +228,75 @@ unsafe fn of_cell(
             out.steps.pop();
             return built.map_err(|stop| at(step, stop));
         }
-        let value = if cell.has(CHILD) {
-            out.quiet += 1;
-            let base = super::head(out.types, cell.get()).base.share().ok_or(Raised)?;
-            let built = build(out, cell.get(), base.as_ptr());
-            out.quiet -= 1;
-            built?.unwrap_or(base)
-        } else {
-            Object::share(cell.get())?
-        };
+        let (value, put) = written(out, cell, step, now.is_null())?;
         if ptr::eq(value.as_ptr(), now) {
             return Ok(None);
+        }
+        if !now.is_null() {
+            guard(out, head, step, below, now, put.as_ptr())?;
         }
         if !matches!(below, Below::Rule(rule, _) if rule.zone == Zone::Transient) {
             out.note(Change::Set, Some(step), value.as_ptr())?;
         }
         Ok(Some(value))
+    }
+}
+
+/// Checks that a value may replace what is at its place now, if the place's rule asks for that.
+///
+/// # Safety
+///
+/// As [`build`]; the head is that of the draft above.
+#[inline]
+unsafe fn guard(
+    out: &mut Out<'_>,
+    head: &scope::Head,
+    step: Step,
+    below: &Below<'_>,
+    now: Pointer,
+    value: Pointer,
+) -> Result<(), Stop> {
+    if let Below::Rule(rule, own) = *below
+        && out.guards
+        && rule.is_guarded()
+    {
+        // SAFETY: the caller's.
+        return unsafe { compared(out, head, step, own, now, value) };
+    }
+    Ok(())
+}
+
+/// As [`guard`], of a place whose rule asks for it.
+///
+/// # Safety
+///
+/// As there.
+#[cold]
+unsafe fn compared(
+    out: &mut Out<'_>,
+    head: &scope::Head,
+    step: Step,
+    rule: Pointer,
+    now: Pointer,
+    value: Pointer,
+) -> Result<(), Stop> {
+    // SAFETY: the caller's; the objects are held by the caller, and what is there now by its container.
+    unsafe {
+        let now = Object::share(now)?;
+        let Some(below) = zones::broken(out.types, rule, now.as_ptr(), value)? else { return Ok(()) };
+        let scope = content::<scope::Scope>(head.scope.get());
+        let root = scope.root.share().ok_or(Raised)?;
+        let is_base = super::head(out.types, root.as_ptr()).base.get() == out.top;
+        if !is_base {
+            // Another transaction may have appended or counted meanwhile: the next run sees that.
+            return Err(conflict(step));
+        }
+        let mut way = Vec::with_capacity(out.steps.len() + 1 + below.len());
+        for step in out.steps.iter().chain(std::iter::once(&step)) {
+            way.push(step.object()?);
+        }
+        way.extend(below.into_iter().rev());
+        Err(scope::refused(out.types, head, &path::tuple(&way)?, "replace").into())
     }
 }
 
@@ -253,8 +323,11 @@ unsafe fn check_replaced(out: &mut Out<'_>, child: &Field, step: Step, now: Poin
             return Err(conflict(step));
         }
         out.quiet += 1;
-        let (count, steps) = (out.unchecked.len(), out.steps.len());
+        let (count, steps, guards) = (out.unchecked.len(), out.steps.len(), out.guards);
+        // What was written through them counts no more.
+        out.guards = false;
         let built = build(out, child.as_ptr(), now);
+        out.guards = guards;
         out.quiet -= 1;
         out.unchecked.truncate(count);
         out.steps.truncate(steps);
@@ -297,7 +370,7 @@ unsafe fn of_record(out: &mut Out<'_>, draft: &record::Draft, now: Pointer) -> R
             if cell.has(WRITTEN | CHILD) {
                 let below = head.rule().field(head.rule.get(), draft.info_pointer(), index);
                 let there = there.as_ref().map_or(ptr::null_mut(), Object::as_ptr);
-                if let Some(value) = of_cell(out, cell, step, &below, there)? {
+                if let Some(value) = of_cell(out, head, cell, step, &below, there)? {
                     out.fields[first + index] = Some(value);
                     is_new = true;
                 }
@@ -395,7 +468,7 @@ unsafe fn of_map(out: &mut Out<'_>, draft: &maps::Draft, now: Pointer) -> Result
                 } else {
                     there
                 };
-                if let Some(value) = of_cell(out, cell, step, &below, there)? {
+                if let Some(value) = of_cell(out, head, cell, step, &below, there)? {
                     if edit.is_none() {
                         edit = Some(map::Edit::new(now));
                     }
@@ -434,7 +507,7 @@ unsafe fn of_vector(out: &mut Out<'_>, draft: &vectors::Draft, now: Pointer) -> 
         let below = head.rule().item(head.rule.get());
         let parts = draft.parts();
         if let Some(list) = &parts.list {
-            return of_list(out, list, &below).map(Some);
+            return of_list(out, head, list, &below).map(Some);
         }
         let rest = vector::len(now) - parts.dropped.min(vector::len(now));
         let mut edit: Option<vector::Edit> = None;
@@ -455,7 +528,7 @@ unsafe fn of_vector(out: &mut Out<'_>, draft: &vectors::Draft, now: Pointer) -> 
             // Of an item that was taken from the end only what was read counts.
             let is_gone = index >= rest;
             out.quiet += u32::from(is_gone);
-            let value = of_cell(out, &item.cell, step, &below, there);
+            let value = of_cell(out, head, &item.cell, step, &below, there);
             out.quiet -= u32::from(is_gone);
             if let Some(value) = value?
                 && !is_gone
@@ -490,8 +563,8 @@ unsafe fn of_vector(out: &mut Out<'_>, draft: &vectors::Draft, now: Pointer) -> 
         }
         if !parts.appended.is_empty() {
             let mut values = Vec::with_capacity(parts.appended.len());
-            for cell in &parts.appended {
-                let value = written(out, cell)?;
+            for (index, cell) in (rest..).zip(&parts.appended) {
+                let (value, _) = written(out, cell, Step::Index(index), true)?;
                 edit.append(value.as_ptr())?;
                 values.push(value);
             }
@@ -502,29 +575,46 @@ unsafe fn of_vector(out: &mut Out<'_>, draft: &vectors::Draft, now: Pointer) -> 
     }
 }
 
-/// The value of a cell that was written, with what was done to it since.
+/// The value of a cell that was written, with what was done to it since; and the value that was put there. With
+/// `is_new` there is none at the place that it would replace.
 ///
 /// # Safety
 ///
 /// As [`build`].
-unsafe fn written(out: &mut Out<'_>, cell: &Cell) -> Result<Object, Stop> {
+unsafe fn written(
+    out: &mut Out<'_>,
+    cell: &Cell,
+    step: Step,
+    is_new: bool,
+) -> Result<(Object, Object), Stop> {
     // SAFETY: the caller's.
     unsafe {
         if !cell.has(CHILD) {
-            return Ok(Object::share(cell.get())?);
+            let value = Object::share(cell.get())?;
+            return Ok((value.clone(), value));
         }
         let base = super::head(out.types, cell.get()).base.share().ok_or(Raised)?;
         out.quiet += 1;
-        let built = build(out, cell.get(), base.as_ptr());
+        let guards = out.guards;
+        out.guards &= !is_new;
+        out.steps.push(step);
+        let built = build(out, cell.get(), base.as_ptr()).map_err(|stop| at(step, stop));
+        out.steps.pop();
+        out.guards = guards;
         out.quiet -= 1;
-        Ok(built?.unwrap_or(base))
+        Ok((built?.unwrap_or_else(|| base.clone()), base))
     }
 }
 
 /// # Safety
 ///
 /// As [`build`]; the whole base was read, and has not changed.
-unsafe fn of_list(out: &mut Out<'_>, list: &[vectors::Item], below: &Below<'_>) -> Result<Object, Stop> {
+unsafe fn of_list(
+    out: &mut Out<'_>,
+    head: &scope::Head,
+    list: &[Item],
+    below: &Below<'_>,
+) -> Result<Object, Stop> {
     // SAFETY: the caller's.
     unsafe {
         let empty = vector::empty(out.types)?;
@@ -532,9 +622,15 @@ unsafe fn of_list(out: &mut Out<'_>, list: &[vectors::Item], below: &Below<'_>) 
         out.quiet += 1;
         for (index, item) in list.iter().enumerate() {
             let value = if item.cell.has(WRITTEN) {
-                written(out, &item.cell)
+                let is_new = item.base.is_null();
+                written(out, &item.cell, Step::Index(index), is_new).and_then(|(value, put)| {
+                    if !is_new {
+                        guard(out, head, Step::Index(index), below, item.base, put.as_ptr())?;
+                    }
+                    Ok(value)
+                })
             } else if item.cell.has(CHILD) {
-                let built = of_cell(out, &item.cell, Step::Index(index), below, item.base);
+                let built = of_cell(out, head, &item.cell, Step::Index(index), below, item.base);
                 built.and_then(|built| Ok(built.map_or_else(|| Object::share(item.base), Ok)?))
             } else {
                 Object::share(item.base).map_err(Stop::from)

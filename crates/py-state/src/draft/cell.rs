@@ -30,11 +30,13 @@ pub(crate) struct Cell {
     /// The new value, or the draft of the value; empty if the place was read only.
     value: Option<Field>,
     state: Plain<u8>,
+    /// The savepoint for which the cell was noted last, or 0.
+    pub(super) noted: Plain<u32>,
 }
 
 impl Clone for Cell {
     fn clone(&self) -> Self {
-        Self { value: self.value.clone(), state: self.state.clone() }
+        Self { value: self.value.clone(), state: self.state.clone(), noted: self.noted.clone() }
     }
 }
 
@@ -73,6 +75,12 @@ impl Cell {
         self.value.as_ref().map_or(std::ptr::null_mut(), Field::get)
     }
 
+    /// Whether the cell has the state and the value that it had, but for marks of what was read.
+    #[inline]
+    pub(super) fn is_still(&self, state: u8, value: Pointer) -> bool {
+        (self.state() ^ state) & !READS == 0 && self.get() == value
+    }
+
     /// Puts a draft of the place's value into the cell.
     #[inline]
     pub(super) fn set_child(&mut self, draft: Object) {
@@ -92,15 +100,17 @@ impl Cell {
         std::mem::replace(&mut self.value, value.map(Field::new))
     }
 
+    /// A cell of a new value, which a savepoint need not note: its place goes with it.
+    pub(super) fn new(value: Object, savepoint: u32) -> Self {
+        Self { value: Some(Field::new(value)), state: Plain::new(WRITTEN), noted: Plain::new(savepoint) }
+    }
+
     /// Goes back to an earlier state, but for what was read since. The caller drops what was there.
     #[must_use = "dropping it may run code of the program"]
-    pub(super) fn go_back(&mut self, mut earlier: Cell) -> Option<Field> {
-        if (self.state() | earlier.state()) & (WRITTEN | DELETED) == 0 {
-            // A draft that was made since has gone back by itself, and knows what was read below.
-            return None;
-        }
-        self.state.set(earlier.state() | self.state() & READS);
-        std::mem::replace(&mut self.value, earlier.value.take())
+    pub(super) fn go_back(&mut self, earlier: Cell) -> Cell {
+        let reads = self.state() & READS;
+        earlier.mark(reads);
+        std::mem::replace(self, earlier)
     }
 
     /// Shows the value to the garbage collector.

@@ -9,7 +9,7 @@ use ropewalk_capi::entry;
 use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
-use super::savepoint;
+use super::savepoint::{self, Undo};
 use super::scope::{self, Head};
 use crate::node::Pointer;
 use crate::types::State;
@@ -76,7 +76,7 @@ unsafe fn add(own: Pointer, number: Pointer, is_taken: bool) -> Result<(), Raise
         draft.head.open()?;
         let types = scope::types(own)?;
         if !draft.head.rule().writes {
-            return Err(scope::violated(types, &draft.head, own, ptr::null_mut(), "write"));
+            return Err(scope::violated(types, &draft.head, own, ptr::null_mut(), "count"));
         }
         // Anything but an int would run code of the program at commit.
         let number = Object::own(ffi::PyNumber_Index(number))?;
@@ -88,7 +88,7 @@ unsafe fn add(own: Pointer, number: Pointer, is_taken: bool) -> Result<(), Raise
             (None, true) => ffi::PyNumber_Negative(number.as_ptr()),
         };
         let sum = Object::own(sum)?;
-        savepoint::save(types, own, &draft.head)?;
+        savepoint::note(own, &draft.head, || Undo::Counted(draft.added.clone()))?;
         draft.added.set(sum);
         Ok(())
     }

@@ -14,109 +14,18 @@ use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
+use super::entries::{Entries, Entry, Probe};
+use super::savepoint::{self, Undo};
 use super::scope::{self, Head};
-use super::{check_write, enter, freeze, savepoint, stored};
+use super::{check_write, enter, freeze, stored};
 use crate::form::Form;
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
 use crate::types::State;
 use crate::{map, vector};
 
-/// So many entries are searched one by one; more have a table.
-const FEW: usize = 8;
 /// So many keys of a map a transaction touches at most: their places are numbers of 32 bits.
 const MOST: usize = 1 << 31;
-
-/// An entry that was touched.
-#[derive(Clone)]
-pub(super) struct Entry {
-    pub(super) key: Field,
-    hash: isize,
-    /// What the base map has under the key, or null. The base keeps it alive.
-    pub(super) base: Pointer,
-    pub(super) cell: Cell,
-}
-
-impl Entry {
-    /// Whether the key has a value now.
-    ///
-    /// # Safety
-    ///
-    /// The cell's child is live.
-    unsafe fn is_there(&self) -> bool {
-        if self.cell.has(WRITTEN) {
-            return true;
-        }
-        if self.base.is_null() || self.cell.has(DELETED) {
-            // SAFETY: the caller's; a child without a value below it is a counter's draft.
-            return self.cell.has(CHILD) && unsafe { super::counter::is_counted(self.cell.get()) };
-        }
-        true
-    }
-}
-
-/// The places of a table where a key with a hash may be, in the order in which they are searched: as those of a `dict`.
-struct Probe {
-    at: usize,
-    rest: usize,
-    mask: usize,
-}
-
-impl Probe {
-    /// `size` is a power of two.
-    fn new(hash: isize, size: usize) -> Self {
-        let (rest, mask) = (hash.cast_unsigned(), size - 1);
-        Self { at: rest & mask, rest, mask }
-    }
-
-    fn go_on(&mut self) {
-        self.rest >>= 5;
-        self.at = self.at.wrapping_mul(5).wrapping_add(self.rest).wrapping_add(1) & self.mask;
-    }
-}
-
-/// The entries of a map that were touched, in that order.
-#[derive(Clone, Default)]
-pub(crate) struct Entries {
-    pub(super) list: Vec<Entry>,
-    /// Once there are more than a few: by their hashes, the places in the list, counted from 1. Zero is a free place,
-    /// of which there are at least as many as others.
-    table: Vec<u32>,
-}
-
-impl Entries {
-    /// Every reference.
-    pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
-        self.list.iter().flat_map(|entry| [Some(&entry.key), entry.cell.field()]).flatten()
-    }
-
-    /// Adds an entry, and its place to the table.
-    fn push(&mut self, entry: Entry) {
-        let hash = entry.hash;
-        self.list.push(entry);
-        let count = self.list.len();
-        if count <= FEW {
-            return;
-        }
-        if 2 * count > self.table.len() {
-            self.table.clear();
-            self.table.resize((4 * count).next_power_of_two(), 0);
-            for index in 0..count {
-                self.enter(index, self.list[index].hash);
-            }
-        } else {
-            self.enter(count - 1, hash);
-        }
-    }
-
-    fn enter(&mut self, index: usize, hash: isize) {
-        let mut probe = Probe::new(hash, self.table.len());
-        while self.table[probe.at] != 0 {
-            probe.go_on();
-        }
-        self.table[probe.at] = index as u32 + 1;
-    }
-}
 
 /// The content of a `MapDraft`.
 pub(crate) struct Draft {
@@ -128,6 +37,20 @@ pub(crate) struct Draft {
     replaced: UnsafeCell<Vec<(Field, Field)>>,
     /// Which keys the base has was read.
     pub(super) is_whole: Plain<bool>,
+    /// So many keys were added, less those that were deleted.
+    added: Plain<isize>,
+    /// A counter that was not there was touched: it is there once it was counted.
+    has_counters: Plain<bool>,
+    /// Where `popitem` goes on.
+    front: UnsafeCell<Front>,
+}
+
+/// Where `popitem` goes on: all keys of the base before the cursor are touched, and no touched entry before the place
+/// in their list is there.
+struct Front {
+    /// Nothing until `popitem` is called.
+    base: Option<Box<map::Cursor>>,
+    entry: usize,
 }
 
 impl Draft {
@@ -270,8 +193,87 @@ impl Draft {
         unsafe { freeze::check_key(types, &whole, key) }
     }
 
+    /// Notes that an entry's value has come or gone.
+    fn changed(&self, index: usize, before: bool, after: bool) {
+        self.added.set(self.added.get() + isize::from(after) - isize::from(before));
+        if after {
+            self.comes_back(index);
+        }
+    }
+
+    /// Lets `popitem` look at an entry again: it is there, or is a counter that may be counted.
+    fn comes_back(&self, index: usize) {
+        // SAFETY: only this thread uses the draft, and the reference ends here.
+        let front = unsafe { &mut *self.front.get() };
+        front.entry = front.entry.min(index);
+    }
+
+    /// Takes an entry back to what it was at a savepoint. The caller drops what is returned.
+    ///
+    /// # Safety
+    ///
+    /// As [`entries`](Self::entries).
+    #[must_use = "dropping it may run code of the program"]
+    pub(super) unsafe fn go_back(&self, index: usize, earlier: Cell) -> Option<Cell> {
+        // SAFETY: the caller's.
+        unsafe {
+            let entry = self.entries().list.get_mut(index)?;
+            let before = entry.has_value();
+            let gone = entry.cell.go_back(earlier);
+            let (after, is_child) = (entry.has_value(), entry.cell.has(CHILD));
+            self.changed(index, before, after);
+            if is_child {
+                self.comes_back(index);
+            }
+            Some(gone)
+        }
+    }
+
+    /// A key that is there, if there is one: those before it are gone for good, or noted in the list of entries.
+    ///
+    /// # Safety
+    ///
+    /// A draft of an open transaction, which the caller holds.
+    pub(super) unsafe fn first(&self) -> Result<Option<Object>, Raised> {
+        // SAFETY: the caller's; the base lives as long as the draft; no reference to the front or to the entries is
+        // held across a comparison.
+        unsafe {
+            let mut cursor = match &(*self.front.get()).base {
+                Some(cursor) => **cursor,
+                None => map::Cursor::new(self.head.base.get()),
+            };
+            while let Some((key, _)) = cursor.next() {
+                let key = Object::share(key)?;
+                let found = self.find(key.as_ptr(), map::hash_of(key.as_ptr())?)?;
+                let is_there = match found.and_then(|index| self.entries().list.get(index)) {
+                    Some(entry) => entry.is_there(),
+                    None => return Ok(Some(key)),
+                };
+                if is_there {
+                    return Ok(Some(key));
+                }
+                // It is among the entries that are touched, and is looked for there if it comes back.
+                (*self.front.get()).base = Some(Box::new(cursor));
+            }
+            let first = (*self.front.get()).entry;
+            let mut goes_on = true;
+            for index in first..self.entries().list.len() {
+                let entry = &self.entries().list[index];
+                if entry.is_there() {
+                    return entry.key.share().map(Some).ok_or(Raised);
+                }
+                // A counter may be counted later.
+                goes_on &= !entry.cell.has(CHILD);
+                if goes_on {
+                    (*self.front.get()).entry = index + 1;
+                }
+            }
+            Ok(None)
+        }
+    }
+
     /// Whether the contract lets the map be read whole.
-    unsafe fn read_whole(&self, types: &State, own: Pointer) -> Result<(), Raised> {
+    pub(super) unsafe fn read_whole(&self, types: &State, own: Pointer) -> Result<(), Raised> {
         if !self.head.rule().reads {
             // SAFETY: a live draft.
             return Err(unsafe { scope::violated(types, &self.head, own, ptr::null_mut(), "read") });
@@ -287,6 +289,9 @@ impl Draft {
 pub(super) unsafe fn make(types: &State, head: Head) -> Result<Object, Raised> {
     let draft = Draft {
         head,
+        added: Plain::new(0),
+        has_counters: Plain::new(false),
+        front: UnsafeCell::new(Front { base: None, entry: 0 }),
         entries: UnsafeCell::default(),
         replaced: UnsafeCell::default(),
         is_whole: Plain::new(false),
@@ -301,74 +306,67 @@ pub(super) unsafe fn make(types: &State, head: Head) -> Result<Object, Raised> {
 ///
 /// A draft of ours and a live key.
 #[inline]
-unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
-    // SAFETY: the caller's; the references into the entries end before anything of the program may run.
+pub(super) unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
+    // SAFETY: the caller's; the references into the entries end before anything of the program may run, and what is
+    // used behind that is held.
     unsafe {
         let draft = content::<Draft>(own);
         draft.head.open()?;
         let types = scope::types(own)?;
         let hash = map::hash_of(key)?;
         let index = draft.touch(key, hash)?;
-        let (state, held, base) = {
-            let Some(entry) = draft.entries().list.get(index) else { return Ok(None) };
-            (entry.cell.state(), entry.cell.get(), entry.base)
-        };
-        if state & CHILD != 0 {
-            return Object::share(held).map(Some);
-        }
-        let below = draft.head.rule().key(draft.head.rule.get(), key)?;
-        let is_fresh = state & (WRITTEN | DELETED) != 0 || draft.head.is_fresh;
-        let value = if state & WRITTEN != 0 {
-            held
-        } else if state & DELETED != 0 {
-            ptr::null_mut()
-        } else {
-            base
-        };
-        if value.is_null() {
-            if let Below::Rule(rule, _) = below
-                && rule.zone == Zone::Counter
-            {
-                // A counter that no transaction has counted yet, or that this one has deleted, is 0.
-                // It is a key from here on, if it is counted.
-                draft.check_key(types, own, key)?;
-                let zero = Object::own(ffi::PyLong_FromLong(0))?;
-                let child = enter(types, &draft.head, own, key, &below, zero.as_ptr(), is_fresh)?;
-                let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(None) };
-                if entry.cell.has(CHILD) {
-                    // The check has come back here.
-                    return Object::share(entry.cell.get()).map(Some);
+        // What the entry's cell has may be another thing each time that code of the program has run.
+        loop {
+            let (state, held, base) = {
+                let Some(entry) = draft.entries().list.get(index) else { return Ok(None) };
+                (entry.cell.state(), entry.cell.field().and_then(Field::share), entry.base)
+            };
+            if state & CHILD != 0 {
+                return Ok(held);
+            }
+            let value = match held {
+                Some(held) => Some(held),
+                None if base.is_null() || state & DELETED != 0 => None,
+                None => Some(Object::share(base)?),
+            };
+            let below = draft.head.rule().key(draft.head.rule.get(), key)?;
+            let is_fresh = state & (WRITTEN | DELETED) != 0 || draft.head.is_fresh;
+            let is_counter = matches!(below, Below::Rule(rule, _) if rule.zone == Zone::Counter);
+            let child = match &value {
+                Some(value) => enter(types, &draft.head, own, key, &below, value.as_ptr(), is_fresh)?,
+                // A counter that no transaction has counted yet, or that this one has deleted, is 0. It is a key from
+                // here on, if it is counted.
+                None if is_counter => {
+                    draft.check_key(types, own, key)?;
+                    let zero = Object::own(ffi::PyLong_FromLong(0))?;
+                    enter(types, &draft.head, own, key, &below, zero.as_ptr(), is_fresh)?
                 }
-                if let Some(child) = &child {
+                None if state & DELETED == 0
+                    && !matches!(below, Below::Rule(..))
+                    && !draft.head.rule().reads =>
+                {
+                    return Err(scope::violated(types, &draft.head, own, key, "read"));
+                }
+                None => None,
+            };
+            let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(None) };
+            let now = value.as_ref().filter(|_| state & WRITTEN != 0).map_or(ptr::null_mut(), Object::as_ptr);
+            if !entry.cell.is_still(state, now) {
+                continue;
+            }
+            match (&value, &child) {
+                (value, Some(child)) => {
+                    if value.is_none() {
+                        draft.has_counters.set(true);
+                        draft.comes_back(index);
+                    }
                     entry.cell.set_child(child.clone());
                 }
-                return Ok(child);
+                (Some(_), None) if state & WRITTEN == 0 => entry.cell.mark(READ),
+                (None, None) if state & DELETED == 0 => entry.cell.mark(SEEN),
+                _ => {}
             }
-            if state & DELETED == 0 && !matches!(below, Below::Rule(..)) && !draft.head.rule().reads {
-                return Err(scope::violated(types, &draft.head, own, key, "read"));
-            }
-            if state & DELETED == 0
-                && let Some(entry) = draft.entries().list.get(index)
-            {
-                entry.cell.mark(SEEN);
-            }
-            return Ok(None);
-        }
-        let value = Object::share(value)?;
-        let child = enter(types, &draft.head, own, key, &below, value.as_ptr(), is_fresh)?;
-        let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(None) };
-        match child {
-            None => {
-                if state & WRITTEN == 0 {
-                    entry.cell.mark(READ);
-                }
-                Ok(Some(value))
-            }
-            Some(_) if entry.cell.has(CHILD) => Object::share(entry.cell.get()).map(Some),
-            Some(child) => {
-                entry.cell.set_child(child.clone());
-                Ok(Some(child))
-            }
+            return Ok(child.or(value));
         }
     }
 }
@@ -422,7 +420,7 @@ pub(crate) unsafe extern "C" fn assign(own: Pointer, key: Pointer, value: Pointe
 /// # Safety
 ///
 /// As [`assign`].
-unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> {
+pub(super) unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> {
     // SAFETY: the caller's; the references into the entries end before anything of the program may run.
     unsafe {
         let draft = content::<Draft>(own);
@@ -432,9 +430,7 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
         let hash = map::hash_of(key)?;
         let is_zone = |zone| matches!(below, Below::Rule(rule, _) if rule.writes && rule.zone == zone);
         let new = if value.is_null() {
-            if !is_zone(Zone::Counter) {
-                check_write(types, &draft.head, own, key, &below)?;
-            }
+            check_delete(types, &draft.head, own, key, &below)?;
             None
         } else {
             if let Some(index) = draft.find(key, hash)?
@@ -469,11 +465,9 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
             }
             Some(value)
         };
-        savepoint::save(types, own, &draft.head)?;
         let index = draft.touch(key, hash)?;
         let gone = {
-            let entries = draft.entries();
-            let Some(entry) = entries.list.get_mut(index) else { return Ok(()) };
+            let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(()) };
             if new.is_none() || is_zone(Zone::AppendOnly) {
                 // Whether the key was there was read.
                 entry.cell.mark(SEEN);
@@ -481,8 +475,13 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
             if new.is_none() && !entry.is_there() {
                 None
             } else {
+                savepoint::note_cell(own, &draft.head, &entry.cell, |cell| Undo::Entry(index, cell))?;
                 let was_child = entry.cell.has(CHILD) && !entry.cell.has(WRITTEN);
-                Some((entry.cell.write(new), was_child))
+                let before = entry.has_value();
+                let old = entry.cell.write(new);
+                let after = entry.has_value();
+                draft.changed(index, before, after);
+                Some((old, was_child))
             }
         };
         let Some((old, was_child)) = gone else {
@@ -498,6 +497,25 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
         }
         Ok(())
     }
+}
+
+/// Whether the contract lets a key be deleted: a counter too, which is 0 from there on.
+///
+/// # Safety
+///
+/// A draft of ours with its head, and a live key.
+pub(super) unsafe fn check_delete(
+    types: &State,
+    head: &Head,
+    own: Pointer,
+    key: Pointer,
+    below: &Below<'_>,
+) -> Result<(), Raised> {
+    if matches!(below, Below::Rule(rule, _) if rule.writes && rule.zone == Zone::Counter) {
+        return Ok(());
+    }
+    // SAFETY: the caller's.
+    unsafe { check_write(types, head, own, key, below) }
 }
 
 /// `key in draft`.
@@ -548,9 +566,11 @@ unsafe fn count(own: Pointer) -> Result<isize, Raised> {
         let draft = content::<Draft>(own);
         draft.head.open()?;
         draft.read_whole(scope::types(own)?, own)?;
-        let mut count = map::len(draft.head.base.get()).cast_signed();
-        for entry in &draft.entries().list {
-            count += isize::from(entry.is_there()) - isize::from(!entry.base.is_null());
+        let mut count = map::len(draft.head.base.get()).cast_signed() + draft.added.get();
+        if draft.has_counters.get() {
+            for entry in &draft.entries().list {
+                count += isize::from(!entry.has_value() && entry.is_there());
+            }
         }
         Ok(count)
     }

@@ -9,6 +9,8 @@
 //! |---|---|
 //! | `scope` | the transaction, as its drafts know it; what each draft has |
 //! | `cell` | what was done at one place |
+//! | `entries`, `parts` | what was done with a map, and with a vector |
+//! | `emptied` | what takes entries out of a map |
 //! | `record`, `map`, `vector`, `counter`, `array` | the drafts |
 //! | `build` | validation, and the new state |
 //! | `change` | the list of changes, for the journal and for what a worker sends back |
@@ -16,6 +18,7 @@
 //! | `shown` | what a draft's place has now, for the program |
 //! | `path` | where a draft stands, for messages |
 //! | `savepoint` | what a transaction goes back to without ending |
+//! | `zones` | what a value that replaces another one must leave as it is |
 //! | `footprint` | what was read and written |
 //! | `freeze` | what is stored: values that nobody can change |
 
@@ -25,17 +28,21 @@ mod cell;
 mod change;
 pub(crate) mod checks;
 pub(crate) mod counter;
+pub(crate) mod emptied;
+mod entries;
 pub(crate) mod footprint;
 pub(crate) mod freeze;
 pub(crate) mod map;
+mod parts;
 mod path;
 pub(crate) mod record;
 pub(crate) mod savepoint;
 pub(crate) mod scope;
 pub(crate) mod shown;
 pub(crate) mod vector;
+mod zones;
 
-use ropewalk_capi::heap::{Field, content};
+use ropewalk_capi::heap::content;
 use ropewalk_capi::object::{Object, Raised};
 
 use crate::form::Form;
@@ -43,32 +50,9 @@ use crate::kinds::{self, Kind};
 use crate::node::Pointer;
 use crate::rule::{Below, Rule, Zone};
 use crate::types::State;
-use cell::Cell;
 use scope::Head;
 
 pub(crate) use path::{to as path_to, tuple as path_of};
-
-/// The cells of a draft of any kind, as they were at a savepoint.
-pub(crate) enum Cells {
-    Record(Vec<Cell>),
-    Map(map::Entries),
-    Vector(vector::Parts),
-    Counter(Field),
-    /// The items, as an array that never changes; empty if the transaction had not written.
-    Array(Field),
-}
-
-impl Cells {
-    /// Every reference.
-    fn fields(&self) -> Box<dyn Iterator<Item = &Field> + '_> {
-        match self {
-            Self::Record(cells) => Box::new(cells.iter().filter_map(Cell::field)),
-            Self::Map(entries) => Box::new(entries.fields()),
-            Self::Vector(parts) => Box::new(parts.fields()),
-            Self::Counter(field) | Self::Array(field) => Box::new(std::iter::once(field)),
-        }
-    }
-}
 
 /// What all kinds of draft have.
 ///

@@ -11,8 +11,9 @@ use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, READ, WRITTEN};
+use super::savepoint::{self, Undo};
 use super::scope::{self, Head};
-use super::{check_write, enter, savepoint, shown, stored};
+use super::{check_write, enter, shown, stored};
 use crate::node::Pointer;
 use crate::record::Record;
 use crate::types::State;
@@ -126,35 +127,41 @@ unsafe fn get(own: Pointer, name: Pointer) -> Result<Object, Raised> {
         let info = draft.info();
         let Some(index) = info.index(name) else { return other(own, name, draft) };
         draft.head.open()?;
-        let (state, held) = {
-            let cell = &draft.cells()[index];
-            (cell.state(), cell.get())
-        };
-        if state & CHILD != 0 {
-            return Object::share(held);
-        }
-        let types = scope::types(own)?;
-        let below = draft.head.rule().field(draft.head.rule.get(), draft.info.get(), index);
-        if state & WRITTEN != 0 {
-            let value = Object::share(held)?;
-            return match enter(types, &draft.head, own, name, &below, value.as_ptr(), true)? {
-                None => Ok(value),
-                Some(child) => {
-                    draft.cells()[index].set_child(child.clone());
-                    Ok(child)
-                }
+        // What the cell has may be another thing each time that code of the program has run.
+        loop {
+            let (state, held) = {
+                let cell = &draft.cells()[index];
+                (cell.state(), cell.field().and_then(Field::share))
             };
-        }
-        let value = info.read(draft.head.base.get(), index)?;
-        match enter(types, &draft.head, own, name, &below, value.as_ptr(), draft.head.is_fresh)? {
-            None => {
-                draft.cells()[index].mark(READ);
-                Ok(value)
+            let is_written = state & WRITTEN != 0;
+            let (value, there) = match held {
+                Some(held) if state & CHILD != 0 => return Ok(held),
+                Some(held) => {
+                    let there = held.as_ptr();
+                    (held, there)
+                }
+                None => (info.read(draft.head.base.get(), index)?, ptr::null_mut()),
+            };
+            let types = scope::types(own)?;
+            let below = draft.head.rule().field(draft.head.rule.get(), draft.info.get(), index);
+            let is_fresh = is_written || draft.head.is_fresh;
+            let child = enter(types, &draft.head, own, name, &below, value.as_ptr(), is_fresh)?;
+            let cell = &mut draft.cells()[index];
+            if !cell.is_still(state, there) {
+                continue;
             }
-            Some(child) => {
-                draft.cells()[index].set_child(child.clone());
-                Ok(child)
-            }
+            return Ok(match child {
+                Some(child) => {
+                    cell.set_child(child.clone());
+                    child
+                }
+                None => {
+                    if !is_written {
+                        cell.mark(READ);
+                    }
+                    value
+                }
+            });
         }
     }
 }
@@ -173,8 +180,8 @@ unsafe fn other(own: Pointer, name: Pointer, draft: &Draft) -> Result<Object, Ra
         if ffi::PyUnicode_CompareWithASCIIString(name, c"__class__".as_ptr()) == 0 {
             return Ok(class);
         }
-        let is_special = ffi::PyUnicode_ReadChar(name, 0) == u32::from(b'_')
-            && ffi::PyUnicode_GetLength(name) > 4
+        let is_special = ffi::PyUnicode_GetLength(name) > 4
+            && ffi::PyUnicode_ReadChar(name, 0) == u32::from(b'_')
             && ffi::PyUnicode_ReadChar(name, 1) == u32::from(b'_');
         if !is_special {
             // The attribute as the class has it, without binding, as `inspect.getattr_static` finds it.
@@ -299,7 +306,7 @@ unsafe fn set(own: Pointer, name: Pointer, value: Pointer) -> Result<(), Raised>
         check_write(types, &draft.head, own, name, &below)?;
         let form = draft.head.rule().form().and_then(|form| form.field(draft.info.get(), index));
         let value = stored(types, &draft.head, own, name, form, value)?;
-        savepoint::save(types, own, &draft.head)?;
+        savepoint::note_cell(own, &draft.head, &draft.cells()[index], |cell| Undo::Field(index, cell))?;
         let (was_child, old) = {
             let cell = &mut draft.cells()[index];
             (cell.has(CHILD) && !cell.has(WRITTEN), cell.write(Some(value)))

@@ -19,6 +19,8 @@ use crate::types::{self, State};
 pub(crate) enum Phase {
     /// Its drafts may be read and written.
     Open,
+    /// A draft of it is being read whole: what that calls may not touch its drafts.
+    Reading,
     /// Its drafts are being read by a commit: what the commit calls may not touch them.
     Committing,
     /// Its drafts are of no use any more.
@@ -31,9 +33,13 @@ pub(crate) enum Phase {
 pub(crate) struct Scope {
     thread: usize,
     phase: Cell<Phase>,
-    /// How many savepoints were set.
+    /// The number of the innermost savepoint that is set, or 0.
     pub(super) savepoint: Cell<u32>,
-    /// What drafts had in their cells when they were first changed behind a savepoint.
+    /// The number of the savepoint that was set last: each has its own.
+    pub(super) last_savepoint: Cell<u32>,
+    /// The savepoints that are set, with the place in the list of notes to go back to.
+    pub(super) points: UnsafeCell<Vec<(u32, usize)>>,
+    /// How the changes since the first of them are undone.
     pub(super) saved: UnsafeCell<Vec<Saved>>,
     /// The transaction has written to arrays.
     pub(super) has_arrays: Cell<bool>,
@@ -53,10 +59,10 @@ pub(crate) struct Scope {
     pub(crate) effects: Field,
 }
 
-/// What a draft had in its cells when a savepoint was set.
+/// How a change of a draft is undone.
 pub(crate) struct Saved {
     pub(super) draft: Field,
-    pub(super) cells: super::Cells,
+    pub(super) undo: super::savepoint::Undo,
 }
 
 impl Saved {
@@ -66,7 +72,7 @@ impl Saved {
     unsafe fn visit(&self, visit: ffi::visitproc, arg: *mut c_void) -> c_int {
         // SAFETY: the caller's.
         unsafe {
-            for field in std::iter::once(&self.draft).chain(self.cells.fields()) {
+            for field in std::iter::once(&self.draft).chain(self.undo.fields()) {
                 let answer = field.visit(visit, arg);
                 if answer != 0 {
                     return answer;
@@ -94,6 +100,8 @@ impl Scope {
             thread: this_thread(),
             phase: Cell::new(Phase::Open),
             savepoint: Cell::new(0),
+            last_savepoint: Cell::new(0),
+            points: UnsafeCell::new(Vec::new()),
             saved: UnsafeCell::new(Vec::new()),
             has_arrays: Cell::new(false),
             store: Field::new(store),
@@ -127,6 +135,11 @@ impl Scope {
 
     #[cold]
     fn refuse(&self) -> Result<(), Raised> {
+        if self.thread == this_thread() && self.phase.get() == Phase::Reading {
+            let said = "a draft of the transaction is being read whole: a comparison or another method that this \
+                        calls cannot use the transaction's drafts";
+            return Err(errors::raise_text(Code::StateError, said));
+        }
         let said = if self.thread != this_thread() {
             "a draft belongs to the thread that runs its transaction; pass values to other threads, not drafts"
         } else if self.phase.get() == Phase::Committing {
@@ -136,6 +149,23 @@ impl Scope {
              a snapshot afterwards"
         };
         Err(errors::raise_text(Code::TransactionEnded, said))
+    }
+
+    /// Runs a walk over drafts, which keeps references into them while code of the program runs: that code may not use
+    /// the drafts meanwhile.
+    ///
+    /// # Errors
+    ///
+    /// Those of [`check`](Self::check), so that there are no walks within each other.
+    pub(super) fn reading<T>(&self, walk: impl FnOnce() -> T) -> Result<T, Raised> {
+        self.check()?;
+        self.phase.set(Phase::Reading);
+        let made = walk();
+        // The collector ends a transaction that it clears.
+        if self.phase.get() == Phase::Reading {
+            self.phase.set(Phase::Open);
+        }
+        Ok(made)
     }
 
     /// Shows every reference to the garbage collector.
@@ -176,14 +206,26 @@ pub(crate) struct Head {
     pub(super) rule: Field,
     /// The value was put there by this transaction, so that no other can have changed it.
     pub(super) is_fresh: bool,
-    /// How many savepoints were set when the cells were saved last.
-    pub(super) saved: Cell<u32>,
+    /// Its place was undone with a savepoint.
+    is_undone: Cell<bool>,
 }
 
 impl Head {
     pub(super) fn new(scope: Object, base: Object, rule: Object, is_fresh: bool) -> Self {
-        let saved = Cell::new(0);
-        Self { scope: Field::new(scope), base: Field::new(base), rule: Field::new(rule), is_fresh, saved }
+        Self {
+            scope: Field::new(scope),
+            base: Field::new(base),
+            rule: Field::new(rule),
+            is_fresh,
+            is_undone: Cell::new(false),
+        }
+    }
+
+    /// Lets nobody use the draft any more, because its place was undone with a savepoint.
+    pub(super) fn close(&self) {
+        self.is_undone.set(true);
+        // Its user has the transaction, so this is no last reference.
+        drop(self.scope.take());
     }
 
     /// The transaction, if this thread may use it now.
@@ -191,12 +233,30 @@ impl Head {
     pub(crate) fn open(&self) -> Result<&Scope, Raised> {
         let scope = self.scope.get();
         if scope.is_null() {
-            return Err(errors::raise_text(Code::TransactionEnded, "the draft was given up"));
+            return Err(self.given_up());
         }
         // SAFETY: a live transaction, which the draft holds.
         let scope = unsafe { content::<Scope>(scope) };
         scope.check()?;
         Ok(scope)
+    }
+
+    #[cold]
+    fn given_up(&self) -> Raised {
+        if self.is_undone.get() {
+            let said = "the savepoint in which the draft's place was made was rolled back, and the place is gone; \
+                        take the draft again from the one above it";
+            return errors::raise_text(Code::StateError, said);
+        }
+        errors::raise_text(Code::TransactionEnded, "the draft was given up")
+    }
+
+    /// Whether a walk of this thread's goes over the transaction's drafts.
+    pub(super) fn is_being_read(&self) -> bool {
+        let scope = self.scope.get();
+        // SAFETY: null, or a live transaction, which the draft holds.
+        let scope = unsafe { scope.as_ref().map(|_| content::<Scope>(scope)) };
+        scope.is_some_and(|scope| scope.thread == this_thread() && scope.phase.get() == Phase::Reading)
     }
 
     #[inline]
@@ -223,10 +283,25 @@ pub(super) unsafe fn violated(
     step: Pointer,
     access: &str,
 ) -> Raised {
+    // SAFETY: the caller's.
+    unsafe {
+        match super::path::to(types, head, draft, step) {
+            Ok(path) => refused(types, head, &path, access),
+            Err(Raised) => Raised,
+        }
+    }
+}
+
+/// Raises the exception for an access to the place at a path that the contract does not declare, or its zone refuses.
+///
+/// # Safety
+///
+/// The head of a live draft.
+#[cold]
+pub(super) unsafe fn refused(types: &State, head: &Head, path: &Object, access: &str) -> Raised {
     // SAFETY: the caller's; the hook gives an exception or raises one.
     let made = unsafe {
         (|| {
-            let path = super::path::to(types, head, draft, step)?;
             let access = ropewalk_capi::object::text(access)?;
             let scope = head.scope.share().ok_or(Raised)?;
             if types.violated.is_null() {

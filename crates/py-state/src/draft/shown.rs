@@ -140,12 +140,12 @@ unsafe fn value(
     own: Pointer,
     is_unfit: &mut bool,
 ) -> Result<(Object, Vec<Unchecked>), Raised> {
-    // SAFETY: the caller's.
+    // SAFETY: the caller's; the caller's draft holds its transaction. While the phase lasts nobody changes a draft.
     unsafe {
         let head = super::head(types, own);
         let base = head.base.share().ok_or(Raised)?;
         let mut out = Out::new(types, false)?;
-        let built = build(&mut out, own, base.as_ptr());
+        let built = head.open()?.reading(|| build(&mut out, own, base.as_ptr()))?;
         *is_unfit = out.is_unfit;
         match built {
             Ok(built) => Ok((built.unwrap_or(base), out.into_parts().0)),
@@ -169,11 +169,19 @@ pub(super) unsafe fn shown(own: Pointer) -> Pointer {
         let head = super::head(types, own);
         if head.open().is_err() {
             ffi::PyErr_Clear();
-            return ffi::PyUnicode_FromString(c"<draft of a transaction that has ended>".as_ptr());
+            let said = if head.is_being_read() {
+                c"<draft that is being read>"
+            } else {
+                c"<draft of a transaction that has ended>"
+            };
+            return ffi::PyUnicode_FromString(said.as_ptr());
         }
-        match value(types, own, &mut false) {
+        let mut is_unfit = false;
+        match value(types, own, &mut is_unfit) {
             Ok((value, _)) => ffi::PyUnicode_FromFormat(c"<draft of %R>".as_ptr(), value.as_ptr()),
-            Err(Raised) if ffi::PyErr_ExceptionMatches(ffi::PyExc_Exception) == 0 => ptr::null_mut(),
+            Err(Raised) if !is_unfit || ffi::PyErr_ExceptionMatches(ffi::PyExc_Exception) == 0 => {
+                ptr::null_mut()
+            }
             Err(Raised) => {
                 ffi::PyErr_Clear();
                 unfit(types, own, head.base.get()).map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
@@ -182,7 +190,7 @@ pub(super) unsafe fn shown(own: Pointer) -> Pointer {
     }
 }
 
-/// `repr` of a draft whose value cannot be made, most often because a validator refuses what the fields have so far.
+/// `repr` of a draft whose value cannot be made, because a validator refuses what the fields have so far.
 ///
 /// # Safety
 ///

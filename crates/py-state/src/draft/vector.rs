@@ -14,64 +14,15 @@ use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, READ, WRITTEN};
+use super::parts::{At, Item, Parts};
+use super::savepoint::{self, Undo};
 use super::scope::{self, Head};
-use super::{check_write, enter, savepoint, stored};
+use super::{check_write, enter, stored};
 use crate::form::Form;
 use crate::node::Pointer;
 use crate::rule::Zone;
 use crate::types::State;
 use crate::vector;
-
-/// An item that was touched.
-#[derive(Clone)]
-pub(super) struct Item {
-    /// What the base has there, or null for an item that is not of the base. The base keeps it alive.
-    pub(super) base: Pointer,
-    pub(super) cell: Cell,
-}
-
-/// What was done with a vector.
-#[derive(Clone, Default)]
-pub(crate) struct Parts {
-    /// Items of the base, by index.
-    pub(super) touched: HashMap<usize, Item>,
-    /// So many items were taken from the base's end.
-    pub(super) dropped: usize,
-    /// What was appended behind the rest.
-    pub(super) appended: Vec<Cell>,
-    /// All items, once some have moved; the fields above are empty then.
-    pub(super) list: Option<Vec<Item>>,
-}
-
-impl Parts {
-    /// Every reference.
-    pub(super) fn fields(&self) -> impl Iterator<Item = &Field> {
-        let items = self.touched.values().chain(self.list.iter().flatten()).map(|item| &item.cell);
-        items.chain(&self.appended).filter_map(Cell::field)
-    }
-
-    /// Goes back to earlier parts, but for what was read since. The caller drops what is returned.
-    #[must_use = "dropping it may run code of the program"]
-    pub(super) fn go_back(&mut self, earlier: Self) -> Vec<Field> {
-        let mut gone = Vec::new();
-        let now = std::mem::replace(self, earlier);
-        if self.list.is_none() && now.list.is_none() {
-            for (index, mut item) in now.touched {
-                match self.touched.remove(&index) {
-                    Some(then) => gone.extend(item.cell.go_back(then.cell)),
-                    None => gone.extend(item.cell.go_back(Cell::default())),
-                }
-                self.touched.insert(index, item);
-            }
-        } else {
-            // The draft was read whole to make the list, and stays so.
-            let cells = now.list.into_iter().flatten().map(|item| item.cell);
-            gone.extend(cells.filter_map(|mut cell| cell.write(None)));
-        }
-        gone.extend(now.appended.into_iter().filter_map(|mut cell| cell.write(None)));
-        gone
-    }
-}
 
 /// The content of a `VectorDraft`.
 pub(crate) struct Draft {
@@ -85,14 +36,6 @@ pub(crate) struct Draft {
     pub(super) is_counted: Plain<bool>,
     /// All items of the base were read.
     pub(super) is_whole: Plain<bool>,
-}
-
-/// Where an item is.
-#[derive(Clone, Copy)]
-enum At {
-    Base(usize),
-    Appended(usize),
-    List(usize),
 }
 
 impl Draft {
@@ -179,18 +122,24 @@ impl Draft {
         }
     }
 
-    /// Makes the draft a list of all items.
-    unsafe fn spread(&self, types: &State, own: Pointer) -> Result<(), Raised> {
+    /// Makes the draft a list of all items. What falls out is for the caller to drop.
+    unsafe fn spread(&self, types: &State, own: Pointer) -> Result<HashMap<usize, Item>, Raised> {
         // SAFETY: a live draft; nothing of the program runs while the list is made.
         unsafe {
             if self.parts().list.is_some() {
-                return Ok(());
+                return Ok(HashMap::new());
             }
             if !self.head.rule().reads {
                 return Err(scope::violated(types, &self.head, own, ptr::null_mut(), "read"));
             }
             self.is_whole.set(true);
             let rest = self.rest();
+            savepoint::note(own, &self.head, || {
+                let parts = self.parts();
+                let beyond = parts.touched.iter().filter(|(index, _)| **index >= rest);
+                let beyond = beyond.map(|(index, item)| (*index, item.clone())).collect();
+                Undo::Spread { rest, dropped: parts.dropped, beyond }
+            })?;
             let parts = self.parts();
             let mut list = Vec::with_capacity(rest + parts.appended.len());
             for index in 0..rest {
@@ -205,17 +154,18 @@ impl Draft {
             let appended = std::mem::take(&mut parts.appended);
             list.extend(appended.into_iter().map(|cell| Item { base: ptr::null_mut(), cell }));
             // Those behind the rest were read, and are gone.
-            for (index, item) in std::mem::take(&mut parts.touched) {
+            let gone = std::mem::take(&mut parts.touched);
+            parts.dropped = 0;
+            parts.list = Some(list);
+            for (index, item) in &gone {
                 if item.cell.has(CHILD)
                     && !item.cell.has(WRITTEN)
                     && let Some(child) = item.cell.field().cloned()
                 {
-                    self.replaced().push((index, child));
+                    self.replaced().push((*index, child));
                 }
             }
-            parts.dropped = 0;
-            parts.list = Some(list);
-            Ok(())
+            Ok(gone)
         }
     }
 
@@ -274,31 +224,44 @@ unsafe fn get(own: Pointer, index: isize) -> Result<Option<Object>, Raised> {
         let draft = content::<Draft>(own);
         draft.head.open()?;
         let types = scope::types(own)?;
-        let Some(at) = draft.find(types, own, index)? else { return Ok(None) };
-        let Some((state, held, base)) = draft.cell(at).map(|(cell, base)| (cell.state(), cell.get(), base))
-        else {
-            return Ok(None);
-        };
-        if state & CHILD != 0 {
-            return Object::share(held).map(Some);
-        }
-        let below = draft.head.rule().item(draft.head.rule.get());
-        let is_written = state & WRITTEN != 0;
-        let value = Object::share(if is_written { held } else { base })?;
-        let step = Object::own(ffi::PyLong_FromSsize_t(index))?;
-        let is_fresh = is_written || draft.head.is_fresh;
-        let child = enter(types, &draft.head, own, step.as_ptr(), &below, value.as_ptr(), is_fresh)?;
-        let Some((cell, _)) = draft.cell(at) else { return Ok(None) };
-        match child {
-            None => {
-                if !is_written {
-                    cell.mark(READ);
+        // What the cell has may be another thing each time that code of the program has run.
+        loop {
+            let Some(at) = draft.find(types, own, index)? else { return Ok(None) };
+            let Some((state, held, base)) = draft.cell(at).map(|(cell, base)| {
+                let held = cell.field().and_then(Field::share);
+                (cell.state(), held, base)
+            }) else {
+                return Ok(None);
+            };
+            let is_written = state & WRITTEN != 0;
+            let (value, there) = match held {
+                Some(held) if state & CHILD != 0 => return Ok(Some(held)),
+                Some(held) => {
+                    let there = held.as_ptr();
+                    (held, there)
                 }
-                Ok(Some(value))
-            }
-            Some(child) => {
-                cell.set_child(child.clone());
-                Ok(Some(child))
+                None => (Object::share(base)?, ptr::null_mut()),
+            };
+            let below = draft.head.rule().item(draft.head.rule.get());
+            let step = Object::own(ffi::PyLong_FromSsize_t(index))?;
+            let is_fresh = is_written || draft.head.is_fresh;
+            let child = enter(types, &draft.head, own, step.as_ptr(), &below, value.as_ptr(), is_fresh)?;
+            // Items may have moved, too.
+            let Some(at) = draft.find(types, own, index)? else { continue };
+            match draft.cell(at) {
+                Some((cell, now)) if cell.is_still(state, there) && ptr::eq(now, base) => match child {
+                    Some(child) => {
+                        cell.set_child(child.clone());
+                        return Ok(Some(child));
+                    }
+                    None => {
+                        if !is_written {
+                            cell.mark(READ);
+                        }
+                        return Ok(Some(value));
+                    }
+                },
+                _ => {}
             }
         }
     }
@@ -399,11 +362,13 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
         let below = draft.head.rule().item(draft.head.rule.get());
         check_write(types, &draft.head, own, key, &below)?;
         let value = draft.frozen(types, own, key, value)?;
-        savepoint::save(types, own, &draft.head)?;
         let Some(at) = draft.find(types, own, index)? else {
             ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
             return Err(Raised);
         };
+        if let Some((cell, _)) = draft.cell(at) {
+            savepoint::note_cell(own, &draft.head, cell, |cell| Undo::Item(at, cell))?;
+        }
         let old = draft.cell(at).map(|(cell, _)| {
             let was_child = cell.has(CHILD) && !cell.has(WRITTEN);
             (cell.write(Some(value)), was_child)
@@ -432,34 +397,40 @@ unsafe fn removed(own: Pointer, index: isize) -> Result<Object, Raised> {
             ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
             return Err(Raised);
         };
-        savepoint::save(types, own, &draft.head)?;
         let Some(at) = draft.find(types, own, index)? else { return Ok(value) };
         let is_last = match at {
             At::Base(index) => draft.parts().appended.is_empty() && index + 1 == draft.rest(),
             At::Appended(index) => index + 1 == draft.parts().appended.len(),
             At::List(_) => false,
         };
-        let gone = if is_last {
-            match at {
-                At::Appended(_) => draft.parts().appended.pop(),
-                // What was read of it stays in the table.
-                _ => {
-                    draft.is_counted.set(true);
-                    draft.parts().dropped += 1;
-                    None
+        if is_last {
+            if let At::Appended(_) = at {
+                let gone = draft.parts().appended.pop();
+                if let Some(cell) = &gone {
+                    savepoint::note(own, &draft.head, || Undo::Unappended(cell.clone()))?;
                 }
-            }
-        } else {
-            draft.spread(types, own)?;
-            let list = draft.parts().list.as_mut();
-            let place = if index < 0 {
-                index + list.as_ref().map_or(0, |list| list.len().cast_signed())
+                drop(gone);
             } else {
-                index
-            };
-            list.map(|list| list.remove(place.unsigned_abs()).cell)
-        };
-        drop(gone);
+                // What was read of it stays in the table.
+                savepoint::note(own, &draft.head, || Undo::Dropped)?;
+                draft.is_counted.set(true);
+                draft.parts().dropped += 1;
+            }
+            return Ok(value);
+        }
+        let fallen = draft.spread(types, own)?;
+        let mut gone = None;
+        if let Some(list) = draft.parts().list.as_mut() {
+            let place = if index < 0 { index + list.len().cast_signed() } else { index };
+            if let Ok(place) = usize::try_from(place)
+                && place < list.len()
+            {
+                let item = list.remove(place);
+                savepoint::note(own, &draft.head, || Undo::Removed(place, item.clone()))?;
+                gone = Some(item);
+            }
+        }
+        drop((fallen, gone));
         Ok(value)
     }
 }
@@ -507,9 +478,8 @@ unsafe fn appended(own: Pointer, value: Pointer) -> Result<(), Raised> {
             return Err(scope::violated(types, &draft.head, own, ptr::null_mut(), "append"));
         }
         let value = draft.frozen(types, own, ptr::null_mut(), value)?;
-        savepoint::save(types, own, &draft.head)?;
-        let mut cell = Cell::default();
-        drop(cell.write(Some(value)));
+        savepoint::note(own, &draft.head, || Undo::Appended)?;
+        let cell = Cell::new(value, draft.head.open()?.savepoint.get());
         let parts = draft.parts();
         match &mut parts.list {
             Some(list) => list.push(Item { base: ptr::null_mut(), cell }),
@@ -570,18 +540,67 @@ pub(crate) unsafe extern "C" fn insert(own: Pointer, arguments: *mut Pointer, co
             let types = scope::types(own)?;
             draft.check_moves(types, own)?;
             let value = draft.frozen(types, own, *arguments, *arguments.add(1))?;
-            savepoint::save(types, own, &draft.head)?;
-            draft.spread(types, own)?;
-            let mut cell = Cell::default();
-            drop(cell.write(Some(value)));
+            let cell = Cell::new(value, draft.head.open()?.savepoint.get());
+            let fallen = draft.spread(types, own)?;
             if let Some(list) = draft.parts().list.as_mut() {
                 let count = list.len().cast_signed();
-                let place = if index < 0 { (index + count).max(0) } else { index.min(count) };
-                list.insert(place.unsigned_abs(), Item { base: ptr::null_mut(), cell });
+                let place = if index < 0 { (index + count).max(0) } else { index.min(count) }.unsigned_abs();
+                savepoint::note(own, &draft.head, || Undo::Inserted(place))?;
+                list.insert(place, Item { base: ptr::null_mut(), cell });
             }
+            drop(fallen);
             Ok(Object::none())
         })();
         inserted.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
+    }
+}
+
+/// `draft.reverse()`.
+#[entry]
+pub(crate) unsafe extern "C" fn reverse(own: Pointer, _: Pointer) -> Pointer {
+    // SAFETY: a draft of ours.
+    unsafe { rearranged(own, Rearranged::Reversed) }
+}
+
+/// `draft.clear()`.
+#[entry]
+pub(crate) unsafe extern "C" fn clear_items(own: Pointer, _: Pointer) -> Pointer {
+    // SAFETY: a draft of ours.
+    unsafe { rearranged(own, Rearranged::Cleared) }
+}
+
+/// What is done with all items at once.
+enum Rearranged {
+    Reversed,
+    Cleared,
+}
+
+/// # Safety
+///
+/// A draft of ours.
+unsafe fn rearranged(own: Pointer, what: Rearranged) -> Pointer {
+    // SAFETY: the caller's; what falls out is dropped when the list is complete.
+    unsafe {
+        let done = (|| {
+            let draft = content::<Draft>(own);
+            draft.head.open()?;
+            let types = scope::types(own)?;
+            draft.check_moves(types, own)?;
+            let fallen = draft.spread(types, own)?;
+            let mut gone = Vec::new();
+            if let Some(list) = draft.parts().list.as_mut() {
+                if let Rearranged::Reversed = what {
+                    savepoint::note(own, &draft.head, || Undo::Reversed)?;
+                    list.reverse();
+                } else {
+                    gone = std::mem::take(list);
+                    savepoint::note(own, &draft.head, || Undo::Cleared(gone.clone()))?;
+                }
+            }
+            drop((fallen, gone));
+            Ok(Object::none())
+        })();
+        done.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
     }
 }
 

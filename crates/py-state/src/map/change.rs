@@ -10,6 +10,7 @@
 //! OOPSLA 2015.
 
 use pyo3_ffi as ffi;
+use ropewalk_capi::errors::fail;
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_state::bits::{self, WIDTH, rank};
 
@@ -87,6 +88,9 @@ pub(super) unsafe fn put(
             }
             effects.counted = true;
             let end = (*node).entries();
+            if end == Node::MOST_ENTRIES {
+                return Err(fail(c"a map has at most 2^32 - 1 keys of one hash"));
+            }
             let grown = splice(node, owner, Place::Kept, Place::Added(end))?;
             return Ok(Put::Node(finished(grown, end, new, node)));
         }

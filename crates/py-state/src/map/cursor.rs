@@ -10,13 +10,13 @@ use crate::node::{Node, Pointer};
 const HEIGHT: usize = 8;
 
 /// A place among the entries of a map. Each node's own entries come before those of its children.
-#[derive(Debug)]
+#[derive(Clone, Copy, Debug)]
 pub(crate) struct Cursor {
     /// The nodes from the top to the current one, and which child of each comes next.
     path: [(*mut Node, u16); HEIGHT],
     depth: usize,
     /// The current node's next entry.
-    entry: u16,
+    entry: u32,
 }
 
 impl Cursor {
@@ -55,9 +55,9 @@ impl Cursor {
             loop {
                 let (node, child) = &mut self.path[self.depth];
                 let node = *node;
-                if usize::from(self.entry) < (*node).entries() {
+                if (self.entry as usize) < (*node).entries() {
                     self.entry += 1;
-                    return Some(Entry::of(node, usize::from(self.entry) - 1));
+                    return Some(Entry::of(node, self.entry as usize - 1));
                 }
                 if usize::from(*child) < (*node).children() {
                     let next = *Node::child(node, usize::from(*child));
@@ -68,7 +68,7 @@ impl Cursor {
                 } else if self.depth > 0 {
                     self.depth -= 1;
                     // The entries of this node came before its children.
-                    self.entry = u16::MAX;
+                    self.entry = u32::MAX;
                 } else {
                     return None;
                 }

@@ -54,11 +54,13 @@ pub(crate) unsafe fn hash_of(key: Pointer) -> Result<isize, Raised> {
     }
 }
 
-/// The part of a hash that the trie uses. Hashes that differ in their upper half only differ in this.
+/// What the trie uses of a hash. The hash of an `int` is the number, and programs make numbers of two halves, equal
+/// ones often; so each bit of the hash has a part in it. Source: Knuth, "The Art of Computer Programming", volume 3,
+/// section 6.4: multiplication by the golden ratio.
 #[inline]
 pub(super) fn folded(hash: isize) -> u32 {
     let hash = hash as u64;
-    (hash ^ (hash >> 32)) as u32
+    ((hash ^ (hash >> 32)).wrapping_mul(0x9E37_79B9_7F4A_7C15) >> 32) as u32
 }
 
 /// Whether two keys are one: the same object, or equal ones, as for a `dict`.
