@@ -79,6 +79,11 @@ class _Prepared(NamedTuple):
     retries: int
 
 
+def _name_of(function: Any) -> str:
+    name = getattr(function, "__qualname__", None)
+    return name if isinstance(name, str) else repr(function)
+
+
 class _Held(threading.local):
     """The claim that a transaction of this thread has."""
 
@@ -111,8 +116,8 @@ class Store(_native.StoreBase, Generic[S]):
         history: how many versions `at`, `diff` and `undo` can go back to. Old versions share what has not changed.
         retries: how often a transaction runs again after conflicts before it claims what it touches, so that no other
             transaction can be in its way.
-        invariants: functions that take a state and raise, or return `False`, if it must not be; called with each new
-            state before it is committed. `invariant` names the places that one depends on.
+        invariants: functions that take a state, called with each new one before it is committed. If it must not be,
+            they raise, or return what is neither `None` nor true. `invariant` names the places that one depends on.
         policy: for a mapping as the state: what `policy_shape` takes, zones and types by path.
         pool: where `submit` runs tasks: a `ropewalk.Pool` of any kind, or another executor.
 
@@ -166,6 +171,8 @@ class Store(_native.StoreBase, Generic[S]):
         retries = checked_count("retries", retries, 0)
         if pool is not None and not isinstance(cast("object", pool), Executor):
             raise TypeError(f"pool must be an executor, or None, not {pool!r}")
+        if callable(cast("object", invariants)):
+            raise TypeError(f"invariants must be a list of functions: write invariants=[{_name_of(invariants)}]")
         every = tuple(invariants)
         check = checker(every)
         frozen: Any = _native.freeze(state)
@@ -475,7 +482,7 @@ class Store(_native.StoreBase, Generic[S]):
             raise TypeError(
                 f"a transaction runs a task or a function, and its arguments follow it; not {task!r}"
             )
-        name = getattr(task, "__qualname__", repr(task))
+        name = _name_of(task)
         return _Prepared(task, self._whole, Meta(name, task=name), self._retries)
 
     def _watched(self, task: Task[..., Any]) -> Callable[..., Any]:
