@@ -521,10 +521,12 @@ def set_hooks(
     kind_of: Callable[[type], Record | None],
     violated: Callable[[Transaction, tuple[Any, ...], str], BaseException],
     plain: Callable[[Transaction, Any], Any],
+    check_effect: Callable[[Any], object],
     err: type,
     /,
 ) -> None:
-    """Sets what asks the package about classes, what makes its errors and its results, and the class of failures."""
+    """Sets what asks the package about classes, makes its errors and its results, and checks what runs after a commit;
+    and the class of failures."""
 
 def add_leaf(kind: type, /) -> None:
     """Says that objects of a class never change and have no parts."""

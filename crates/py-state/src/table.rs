@@ -74,16 +74,16 @@ pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
     ]
 }
 
-/// `set_hooks(kind_of, violated, plain, err)`
+/// `set_hooks(kind_of, violated, plain, check_effect, err)`
 #[entry]
 unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: our module, and as many live arguments as `count` says.
     unsafe {
         let done = (|| {
-            let Some(state) = types::MODULE.state(module).filter(|_| count == 4) else {
+            let Some(state) = types::MODULE.state(module).filter(|_| count == 5) else {
                 ffi::PyErr_SetString(
                     ffi::PyExc_TypeError,
-                    c"set_hooks takes three functions and a class".as_ptr(),
+                    c"set_hooks takes four functions and a class".as_ptr(),
                 );
                 return Err(Raised);
             };
@@ -92,12 +92,14 @@ unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: 
                 Object::share(*arguments.add(1))?,
                 Object::share(*arguments.add(2))?,
                 Object::share(*arguments.add(3))?,
+                Object::share(*arguments.add(4))?,
             ];
-            let [kind_of, violated, plain, err] = hooks.map(Object::into_ptr);
+            let [kind_of, violated, plain, check_effect, err] = hooks.map(Object::into_ptr);
             let old = [
                 std::mem::replace(&mut state.kind_of, kind_of),
                 std::mem::replace(&mut state.violated, violated),
                 std::mem::replace(&mut state.plain, plain),
+                std::mem::replace(&mut state.check_effect, check_effect),
                 std::mem::replace(&mut state.err, err),
             ];
             for old in old {

@@ -220,6 +220,7 @@ pub(crate) unsafe extern "C" fn on_commit(own: Pointer, arguments: *mut Pointer,
                 );
                 return Err(Raised);
             }
+            drop(Object::share(types.check_effect)?.call(&[*arguments])?);
             let call = Object::own(ffi::PyTuple_New(count))?;
             for index in 0..count {
                 let part = *arguments.offset(index);

@@ -15,6 +15,8 @@ from collections.abc import Callable
 from types import FunctionType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
+from ropewalk.state._later import dropped
+
 if TYPE_CHECKING:
     from ropewalk.state._log import Log
     from ropewalk.state._store import Store
@@ -120,10 +122,10 @@ class Effects:
 
     def _call(self, effect: Effect, pause: float) -> None:
         try:
-            if _takes_key(effect.function):
-                effect.function(*effect.args, key=self._key(effect))
-            else:
-                effect.function(*effect.args)
+            named = {"key": self._key(effect)} if _takes_key(effect.function) else {}
+            later = dropped(effect.function(*effect.args, **named))
+            if later:
+                raise TypeError(f"the effect has returned a {later}, which nothing awaits, so it did not run")
         except Exception:
             name = getattr(effect.function, "__qualname__", repr(effect.function))
             if self._journaled is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import itertools
 import logging
@@ -306,6 +307,31 @@ def test_an_interrupted_delivery_goes_on_with_the_next_commit() -> None:
 def test_on_commit_takes_functions(wrong: Any) -> None:
     with pytest.raises(TypeError, match="on_commit takes a function"):
         Store(State()).run(lambda s: s.on_commit(wrong))
+
+
+async def sent() -> None:
+    pass
+
+
+class Sender:
+    async def __call__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("wrong", [sent, functools.partial(sent), Sender()], ids=repr)
+def test_on_commit_takes_no_coroutine_functions(wrong: Any) -> None:
+    store = Store(State())
+    with pytest.raises(TypeError, match="no event loop awaits it"):
+        store.run(lambda s: s.on_commit(wrong))
+    with store.transaction() as tx, pytest.raises(TypeError, match="no event loop awaits it"):
+        tx.on_commit(wrong)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_effect_that_returns_a_coroutine_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    Store(State()).run(lambda s: s.on_commit(lambda: sent()))
+    assert "has failed" in caplog.text
+    assert "which nothing awaits" in caplog.text
 
 
 def test_effects_are_not_kept() -> None:
