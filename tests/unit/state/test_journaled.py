@@ -440,6 +440,20 @@ def test_a_journal_is_compacted_as_it_grows(path: Path, monkeypatch: pytest.Monk
         assert store.snapshot() == state
 
 
+def test_a_journal_of_programs_that_end_early_is_compacted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("ropewalk.state._log._LEAST", 50_000)
+    for run in range(12):
+        # Each program alone writes less than what makes a compaction due.
+        with opened(path) as store:
+            for index in range(10):
+                store.run(lambda s, text: s.items.update(text=text), f"{run}{index}" * 500)
+            state = store.snapshot()
+    assert os.path.getsize(path) < 80_000
+    with opened(path) as store:
+        assert store.snapshot() == state
+        assert store.version == 120
+
+
 def test_awaited_commits(path: Path) -> None:
     async def main() -> None:
         with opened(path) as store:
