@@ -6,6 +6,7 @@ import collections
 import contextlib
 import copy
 import gc
+import inspect
 import pickle
 import random
 import subprocess
@@ -935,3 +936,11 @@ def test_machine() -> None:
 
     settings = hypothesis.settings(max_examples=60, stateful_step_count=40, deadline=None)
     stateful.run_state_machine_as_test(Machine, settings=settings)
+
+
+def test_the_repr_of_a_large_map_is_short() -> None:
+    large = PMap({number: number for number in range(1001)})
+    assert eval(repr(large.delete(7))) == large.delete(7)
+    assert repr(large).count(":") == 10
+    assert repr(large).endswith(", ... and 991 more})")
+    assert str(inspect.signature(PMap)) == "(source=(), /, **entries)"
