@@ -496,6 +496,19 @@ class StoreBase:
         kwargs: dict[str, Any],
         /,
     ) -> tuple[Any, tuple[int, int] | None] | None: ...
+    def _attempt_now(
+        self,
+        function: Callable[..., Any],
+        rule: Rule,
+        label: Any,
+        claim: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        /,
+    ) -> tuple[Any, tuple[int, int] | None] | None: ...
+    def _ask(self, rule: Rule, /) -> int: ...
+    def _is_granted(self, claim: int, /) -> bool: ...
+    def _is_allowed(self, rule: Rule, /) -> bool: ...
     def _wait(self, version: int, epoch: int, /) -> None: ...
     def _replace(
         self,

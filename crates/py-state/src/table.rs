@@ -465,6 +465,30 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                     c"_attempt($self, function, rule, label, claim, args, kwargs, /)\n--\n\nRuns and commits.",
                 ),
                 fast_method(
+                    c"_attempt_now",
+                    store::run_now,
+                    c"_attempt_now($self, function, rule, label, claim, args, kwargs, /)\n--\n\n\
+As _attempt, but waits for no claim.",
+                ),
+                method(
+                    c"_ask",
+                    store::ask,
+                    ffi::METH_O,
+                    c"_ask($self, rule, /)\n--\n\nClaims parts of the state, and does not wait for them.",
+                ),
+                method(
+                    c"_is_granted",
+                    store::is_granted,
+                    ffi::METH_O,
+                    c"_is_granted($self, claim, /)\n--\n\nWhether a claim is granted.",
+                ),
+                method(
+                    c"_is_allowed",
+                    store::is_allowed,
+                    ffi::METH_O,
+                    c"_is_allowed($self, rule, /)\n--\n\nWhether no claim forbids the changes of a rule.",
+                ),
+                fast_method(
                     c"_wait",
                     store::wait,
                     c"_wait($self, version, epoch, /)\n--\n\nWaits until a commit is durable.",

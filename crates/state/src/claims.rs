@@ -90,6 +90,12 @@ impl Claims {
         self.changed.wait(deadline, || self.table.lock().is_granted(number))
     }
 
+    /// Whether a claim is granted.
+    #[must_use]
+    pub fn is_granted(&self, number: u64) -> bool {
+        self.table.lock().is_granted(number)
+    }
+
     /// Ends a claim.
     pub fn release(&self, number: u64) {
         self.table.lock().claims.retain(|(other, _)| *other != number);
@@ -141,8 +147,8 @@ mod tests {
         let first = claims.claim(of(0b01));
         let second = claims.claim(of(0b11));
         let third = claims.claim(of(0b10));
-        assert!(claims.wait_granted(first, past));
-        assert!(!claims.wait_granted(second, past));
+        assert!(claims.wait_granted(first, past) && claims.is_granted(first));
+        assert!(!claims.wait_granted(second, past) && !claims.is_granted(second));
         // The third waits for the second, which is not granted: else the second might wait for ever.
         assert!(!claims.wait_granted(third, past));
         claims.release(first);

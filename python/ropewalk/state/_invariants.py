@@ -75,7 +75,9 @@ def _check_function(function: Any) -> None:
     kind = kind_of_later(function)
     if kind:
         name = getattr(function, "__qualname__", repr(function))
-        raise TypeError(f"an invariant must be a plain function, and {name} is {kind}, which a call does not run")
+        raise TypeError(
+            f"an invariant must be a plain function, and {name} is {kind}, which a call does not run"
+        )
 
 
 def check_one(function: Callable[[Any], object], state: Any) -> None:

@@ -11,11 +11,15 @@ from typing import Any, cast
 _LATER = (types.AsyncGeneratorType, types.CoroutineType, types.GeneratorType)
 
 
+_CALL = "__call__"
+
+
 def kind_of_later(function: Any) -> str:
     """Returns what a function is whose call does not run it, such as ``a coroutine function``; empty for any other."""
     while isinstance(function, functools.partial):
         function = function.func
-    for one in (function, getattr(type(function), "__call__", None)):
+    # The class's own: what an object of it runs when it is called.
+    for one in (function, getattr(cast("type[object]", type(function)), _CALL, None)):
         if inspect.iscoroutinefunction(one):
             return "a coroutine function"
         if inspect.isasyncgenfunction(one) or inspect.isgeneratorfunction(one):

@@ -9,6 +9,7 @@ import pickle
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk._errors import JournalError, StateError
@@ -18,8 +19,10 @@ from ropewalk.state._codec import PROTOCOL, dumps, loads
 from ropewalk.state._diff import between
 from ropewalk.state._effects import Effect
 from ropewalk.state._past import with_transients
+from ropewalk.state._records import is_record
 from ropewalk.state._replay import applied, is_map
-from ropewalk.state._shape import shape_of
+from ropewalk.state._shape import Shape, shape_of
+from ropewalk.state._zones import Zone
 
 if TYPE_CHECKING:
     from ropewalk.state._store import Store
@@ -129,6 +132,20 @@ class Log:
         self._next_compaction = max(_LEAST, _GROWTH * (size or self.journal.size))
         return state, version
 
+    def compare_constants(self, shape: Shape, given: Any, state: Any) -> None:
+        """Logs which `Const` places of the journal's state the program gives other values."""
+        if given is state:
+            return
+        names = list(_moved_constants(shape, given, state, ""))
+        if names:
+            _log.warning(
+                "%s keeps the values that it has of %s, though the program gives others: a Const has the value with "
+                "which the journal began. Make it a field of another zone and let a transaction change it, or begin "
+                "another file",
+                self.path,
+                ", ".join(names),
+            )
+
     def _fitting(self, given: Any, state: Any) -> Any:
         if type(given) is not type(state):
             raise StateError(
@@ -235,3 +252,29 @@ class Log:
                     # It reports what was reported before, too.
                     if not is_written:
                         raise
+
+
+def _moved_constants(shape: Shape, given: Any, state: Any, where: str) -> Iterator[str]:
+    """Yields the names of the `Const` places that have other values in two states."""
+    if type(given) is not type(state) or not (is_map(state) or is_record(type(state))):
+        return
+    for name, part in zip(shape.names, shape.fields, strict=True):
+        one, other = _field(given, name), _field(state, name)
+        path = f"{where}.{name}".removeprefix(".")
+        if one is other:
+            continue
+        if part.zone is not Zone.CONST:
+            yield from _moved_constants(part, one, other, path)
+        elif not _is_equal(one, other):
+            yield path
+
+
+def _field(state: Any, name: str) -> Any:
+    return state.get(name) if is_map(state) else getattr(state, name)
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    try:
+        return bool(one == other)
+    except Exception:
+        return False

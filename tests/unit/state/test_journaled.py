@@ -27,7 +27,7 @@ from tests.unit.state.plainly import plain
 from ropewalk._errors import HistoryGone, JournalCorrupt, JournalLocked, NotAJournal, StateError
 from ropewalk.flows import Flows, flow
 from ropewalk.journal import Journal
-from ropewalk.state import AppendOnly, Counter, PMap, PVector, Store, Transient
+from ropewalk.state import AppendOnly, Const, Counter, PMap, PVector, Store, Transient
 
 EMPTY: PVector[Any] = PVector()
 
@@ -63,6 +63,18 @@ class State:
 @dataclass(frozen=True, slots=True)
 class Other:
     items: PMap[Any, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Inner:
+    most: Const[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    limit: Const[int]
+    inner: Inner
+    n: int = 0
 
 
 @pytest.fixture
@@ -440,7 +452,9 @@ def test_a_journal_is_compacted_as_it_grows(path: Path, monkeypatch: pytest.Monk
         assert store.snapshot() == state
 
 
-def test_a_journal_of_programs_that_end_early_is_compacted(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_journal_of_programs_that_end_early_is_compacted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setattr("ropewalk.state._log._LEAST", 50_000)
     for run in range(12):
         # Each program alone writes less than what makes a compaction due.
@@ -483,3 +497,24 @@ def test_a_commit_whose_store_is_closed_meanwhile_does_not_wait_for_ever(path: P
     asyncio.run(main())
     with opened(path) as store:
         assert store.version == 2
+
+
+def test_constants_that_the_program_gives_otherwise_are_logged(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store(Limited(3, Inner(7)), journal=path):
+        pass
+    with Store(Limited(3, Inner(7), 1), journal=path):
+        assert not caplog.records
+    with Store(Limited(4, Inner(8)), journal=path) as store:
+        assert store.snapshot() == Limited(3, Inner(7))
+    (record,) = caplog.records
+    assert "limit, inner.most" in record.getMessage()
+    caplog.clear()
+    given = {"fee": 1, "n": 0}
+    file = path.with_suffix(".policy")
+    with Store(given, journal=file, policy={"fee": Const}):
+        pass
+    with Store({"fee": 2, "n": 3}, journal=file, policy={"fee": Const}) as policed:
+        assert policed.snapshot()["fee"] == 1
+    assert "values that it has of fee," in caplog.text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import dataclasses
 import datetime
 import decimal
@@ -681,3 +682,18 @@ def test_a_reader_goes_with_its_class() -> None:
     gone = make()
     gc.collect()
     assert gone() is None
+
+
+def test_changes_of_places_that_come_and_go() -> None:
+    store = Store({"n": PMap(a=1)})
+    changes = store.changes("n[...]")
+    store.run(lambda b: b["n"].update(b=2))
+    store.run(lambda b: b["n"].__delitem__("a"))
+    store.close()
+
+    async def seen() -> list[Any]:
+        return [json.loads(dumps(change)) async for change in changes]
+
+    came, went = asyncio.run(seen())
+    assert (came["path"], came["old"], came["new"]) == ("['n']['b']", None, 2)
+    assert (went["path"], went["old"], went["new"]) == ("['n']['a']", 1, None)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
@@ -10,7 +11,7 @@ from typing import Any
 
 import pytest
 from tests.polling import until
-from tests.unit.state._bank import OPEN, Account, bank, fails, last, sneaky, total, transfer, where
+from tests.unit.state._bank import OPEN, Account, bank, fails, held, last, sneaky, total, transfer, where
 
 import ropewalk
 from ropewalk.result import Err, Ok
@@ -117,3 +118,51 @@ def test_an_effect_of_a_task_may_close_the_store() -> None:
         store.submit(last).result(60)
         until(lambda: store.closed)
         OPEN.clear()
+
+
+def test_submitted_tasks_are_awaited(pool: Any) -> None:
+    async def main() -> None:
+        with Store(bank(), pool=pool) as store:
+            with store.by("eve"):
+                results = await asyncio.gather(*[store.submit(where, "a0") for _ in range(5)])
+            assert len(results) == 5
+            assert store.snapshot().accounts["a0"].balance == 105
+            assert {version.meta.who for version in store.history(1)} == {"eve"}
+            with pytest.raises(ValueError, match="no"):
+                await store.submit(fails)
+
+    asyncio.run(asyncio.wait_for(main(), 100))
+
+
+def test_calls_that_meet_each_other_run_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    send = Remote._send
+
+    def counted(self: Remote, one: Any) -> None:
+        sent.append(one.attempt)
+        send(self, one)
+
+    monkeypatch.setattr(Remote, "_send", counted)
+    with ropewalk.Pool(2, kind="process") as pool, Store(bank(), pool=pool) as store:
+        futures = [store.submit(where, "a0") for _ in range(40)]
+        for future in futures:
+            future.result(60)
+        assert store.snapshot().accounts["a0"].balance == 140
+        assert not store._remote._lines  # type: ignore[union-attr]
+    # Each runs once more at most, but for the few that a call meets which was not yet in the line.
+    assert len(sent) < 40 * 3
+
+
+def test_an_exception_that_leaves_the_block_waits_for_no_task(pool: Any, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    try:
+        with pytest.raises(KeyboardInterrupt), Store(bank(), pool=pool) as store:  # noqa: PT012
+            futures = [store.submit(held, str(go)) for _ in range(6)]
+            raise KeyboardInterrupt
+        assert store.closed
+        if "thread" not in pool.name_of_kind:
+            assert all(future.done() for future in futures)
+    finally:
+        # The pool is the program's, and its tasks go on.
+        go.touch()
+    assert store._durable()[0] == 0

@@ -78,6 +78,8 @@ pub(crate) struct Out<'a> {
     changes: Option<Object>,
     /// Changes below are part of one that is noted already, or are not to be noted.
     quiet: u32,
+    /// Whether there is a change that is not in a transient place.
+    pub(crate) is_lasting: bool,
     /// How many drafts are being built within each other.
     depth: u32,
     /// New records, with the function that checks each.
@@ -88,7 +90,15 @@ impl<'a> Out<'a> {
     pub(crate) fn new(types: &'a State, wants_changes: bool) -> Result<Self, Raised> {
         // SAFETY: the thread is attached.
         let changes = if wants_changes { Some(unsafe { Object::own(ffi::PyList_New(0)) }?) } else { None };
-        Ok(Self { types, steps: Vec::new(), changes, quiet: 0, depth: 0, unchecked: Vec::new() })
+        Ok(Self {
+            types,
+            steps: Vec::new(),
+            changes,
+            quiet: 0,
+            is_lasting: false,
+            depth: 0,
+            unchecked: Vec::new(),
+        })
     }
 
     /// The list of changes: tuples of a number, a path and a value.
@@ -102,10 +112,11 @@ impl<'a> Out<'a> {
     ///
     /// Live objects.
     unsafe fn note(&mut self, change: Change, step: Option<Step>, value: Pointer) -> Result<(), Raised> {
-        let Some(changes) = &self.changes else { return Ok(()) };
         if self.quiet > 0 {
             return Ok(());
         }
+        self.is_lasting = true;
+        let Some(changes) = &self.changes else { return Ok(()) };
         // SAFETY: the caller's.
         unsafe {
             let mut way = Vec::with_capacity(self.steps.len() + 1);
