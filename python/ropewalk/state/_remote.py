@@ -5,8 +5,10 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import deque
-from collections.abc import Callable, Generator
+from collections.abc import Generator
 from concurrent.futures import Executor, Future
+from contextvars import copy_context
+from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ropewalk._errors import StateError, StoreClosed
@@ -85,15 +87,23 @@ class Submitted(Future[T]):
         return asyncio.wrap_future(self).__await__()
 
 
-def submitted_to_thread(executor: Executor, function: Callable[[], T]) -> Submitted[T]:
-    """Submits a function to an executor of threads whose futures cannot be awaited."""
-    outer: Submitted[T] = Submitted()
+def submitted_to_thread(
+    store: Store[Any], executor: Executor, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Submits a task to an executor of threads, and returns a future that coroutines may await."""
+    run: Any = store.run
+    if store._signs:
+        # The executor's thread has a context of its own.
+        run = partial(copy_context().run, run)
+    if getattr(executor, "kind", None) == "thread":
+        return executor.submit(run, task, *args, **kwargs)
+    outer: Submitted[Any] = Submitted()
 
     def call() -> None:
         if not outer.set_running_or_notify_cancel():
             return
         try:
-            result = function()
+            result = run(task, *args, **kwargs)
         except BaseException as error:
             outer.set_exception(error)
         else:

@@ -10,8 +10,6 @@ import weakref
 from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from contextlib import AbstractContextManager, contextmanager
-from contextvars import copy_context
-from functools import partial
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from ropewalk._checked import checked_choice, checked_count
@@ -20,7 +18,7 @@ from ropewalk._load import state as _native
 from ropewalk.state._effects import Effects
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
-from ropewalk.state._past import gone, transient_parts, with_transients
+from ropewalk.state._past import gone, step_from, transient_parts
 from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
 from ropewalk.state._policy import policy_shape
 from ropewalk.state._prepared import Prepared, name_of, prepared_for
@@ -418,11 +416,7 @@ class Store(_native.StoreBase, Generic[S]):
                 "the store has no pool to submit to: open it with Store(..., pool=ropewalk.Pool())"
             )
         if not runs_elsewhere(executor):
-            # The pool's thread has a context of its own.
-            run: Any = partial(copy_context().run, cast("Any", self.run)) if self._signs else self.run
-            if getattr(executor, "kind", None) == "thread":
-                return cast("Submitted[R]", executor.submit(run, task, *args, **kwargs))
-            return submitted_to_thread(executor, partial(run, task, *args, **kwargs))
+            return cast("Submitted[R]", submitted_to_thread(self, executor, task, args, kwargs))
         with self._lock:
             if self._remote is None:
                 self._remote = Remote(self)
@@ -593,27 +587,12 @@ class Store(_native.StoreBase, Generic[S]):
             claim = self._held.claim
             if claim:
                 self._check_free()
-        done = self._step(back, meta, claim) if self._swaps else self._replaced(back, meta, claim)
+        done = self._step(back, meta, claim) if self._swaps else step_from(self, back, meta, claim)
         if done is None:
             raise gone(self._versions(0), back=back)
         if self._is_due or self._subscribers:
             self._settle(done)
         return done[0]
-
-    def _replaced(self, back: bool, meta: Meta, claim: int) -> tuple[int, int] | None:
-        """Makes a version of an older one that keeps the transient places of the newest, and records it."""
-        while True:
-            past = self._past(back)
-            if past is None:
-                return None
-            base, now, state, stands_for = past
-            state = with_transients(self._shape, now, state)
-            record = None
-            if self._log is not None:
-                record = self._log.encode_step(base + 1, now, state, meta)
-            done = self._replace(base, now, state, meta, record, stands_for, claim)
-            if done is not None:
-                return done
 
     # --- the end ------------------------------------------------------------------------------------------------------
 

@@ -74,7 +74,8 @@ async def run_in_loop(
         done = store._attempt_now(function, rule, meta, 0, args, kwargs)
         if done is not None:
             return done
-        await _until(store, lambda: store._is_allowed(rule))
+        if attempt < retries:
+            await _until(store, lambda: store._is_allowed(rule))
     held = store._held
     claim = store._ask(rule)
     try:

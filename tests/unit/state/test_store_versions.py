@@ -434,7 +434,9 @@ def test_a_store_is_collected_with_what_refers_to_it() -> None:
     assert is_gone(known)
 
 
-@pytest.mark.parametrize("options", [{"history": 0}, {"retries": -1}, {"history": "x"}, {"retries": 1.5}, {"sync": "allways"}])
+@pytest.mark.parametrize(
+    "options", [{"history": 0}, {"retries": -1}, {"history": "x"}, {"retries": 1.5}, {"sync": "allways"}]
+)
 def test_wrong_options(options: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         Store(State(), **options)
