@@ -332,7 +332,7 @@ class Remote:
         """Sends a task again after a conflict, if no other call of it is being sent again; if so, it waits its turn.
 
         Many calls that change one place meet each other: were they all sent again at once, one of them would commit
-        each time, and all others run in vain.
+        each time, and all others fail again.
         """
         again = sent._replace(attempt=sent.attempt + 1)
         with self._changed:
