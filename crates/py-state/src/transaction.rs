@@ -53,8 +53,9 @@ pub(crate) unsafe fn begin(
 
 /// What a transaction makes of a state.
 pub(crate) enum Made {
-    /// A new state, or nothing if the transaction changes nothing; and the list of changes if it was wanted.
-    State(Option<Object>, Option<Object>),
+    /// A new state, or nothing if the transaction changes nothing; the list of changes if it was wanted; whether there
+    /// are changes outside of transient places.
+    State(Option<Object>, Option<Object>, bool),
     /// It has read what has changed; the transaction knows where.
     Conflict,
 }
@@ -81,7 +82,8 @@ pub(crate) unsafe fn apply(
                 for (made, check) in std::mem::take(&mut out.unchecked) {
                     drop(check.call(&[made.as_ptr()])?);
                 }
-                Ok(Made::State(state, out.into_changes()))
+                let is_lasting = out.is_lasting;
+                Ok(Made::State(state, out.into_changes(), is_lasting))
             }
             Err(Stop::Raised) => Err(Raised),
             Err(Stop::Conflict(mut steps)) => {
@@ -228,6 +230,7 @@ pub(crate) unsafe extern "C" fn on_commit(own: Pointer, arguments: *mut Pointer,
                 );
                 return Err(Raised);
             }
+            drop(Object::share(types.check_effect)?.call(&[*arguments])?);
             let call = Object::own(ffi::PyTuple_New(count))?;
             for index in 0..count {
                 let part = *arguments.offset(index);
@@ -293,7 +296,7 @@ pub(crate) unsafe extern "C" fn changes(own: Pointer, _: Pointer) -> Pointer {
             let applied = apply(types::of(ffi::Py_TYPE(own))?, scope, base.as_ptr(), true);
             scope.set_phase(Phase::Open);
             match applied? {
-                Made::State(_, Some(changes)) => Ok(changes),
+                Made::State(_, Some(changes), _) => Ok(changes),
                 _ => Err(errors::raise_text(Code::StateError, "a transaction does not fit to its own base")),
             }
         })();

@@ -47,6 +47,8 @@ pub(crate) struct State {
     pub(crate) violated: Pointer,
     /// `plain(transaction, result)`: a result with values in the place of drafts. Set by the package.
     pub(crate) plain: Pointer,
+    /// `check_effect(function)`: raises for what cannot be called after a commit. Set by the package.
+    pub(crate) check_effect: Pointer,
     /// The class `Err`. Set by the package.
     pub(crate) err: Pointer,
     /// What makes, checks and settles arrays: an object with methods. Set by the package.
@@ -88,6 +90,7 @@ impl State {
             &mut self.kind_of,
             &mut self.violated,
             &mut self.plain,
+            &mut self.check_effect,
             &mut self.err,
             &mut self.arrays,
             &mut self.array,

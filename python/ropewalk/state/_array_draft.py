@@ -82,7 +82,8 @@ class _Face:
         out = kwargs.get("out")
         named = {name: _plain_all(value) for name, value in kwargs.items() if name != "out"}
         if out is not None:
-            named["out"] = tuple(map(_target, out)) if isinstance(out, tuple) else _target(out)
+            is_many = isinstance(cast("object", out), tuple)
+            named["out"] = tuple(map(_target, out)) if is_many else _target(out)
         made = function(*map(_plain_all, given), **named)
         return made if out is None else out
 

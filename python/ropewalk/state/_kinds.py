@@ -6,7 +6,6 @@ import collections.abc
 import dataclasses
 import numbers
 import sys
-import types
 from collections.abc import Callable
 from typing import Any, cast
 
@@ -15,6 +14,7 @@ from ropewalk._load import state as _native
 from ropewalk.result import Err, Ok
 from ropewalk.state._arrays import is_array_class, know
 from ropewalk.state._contract import violation
+from ropewalk.state._later import check_effect, dropped
 from ropewalk.state._records import fields_of, is_dataclass, is_record
 from ropewalk.state._values import instead_of, is_leaf
 from ropewalk.state._zones import Zone
@@ -217,10 +217,6 @@ def _is_draft(value: object) -> bool:
     return type(value) in _DRAFTS
 
 
-#: What a function returns that has not run.
-_LATER = (types.AsyncGeneratorType, types.CoroutineType, types.GeneratorType)
-
-
 def plain(transaction: _native.Transaction, result: Any) -> Any:
     """Returns a result with values in the place of drafts, which are of no use once the transaction has ended.
 
@@ -228,13 +224,10 @@ def plain(transaction: _native.Transaction, result: Any) -> Any:
         TypeError: the function has returned what runs later.
     """
     kind = cast("Any", type(result))
-    if _is_one_of(kind, *_LATER):
-        close = getattr(result, "close", None)
-        if close is not None:
-            # Nothing is to warn that it was never awaited.
-            close()
+    later = dropped(result)
+    if later:
         raise TypeError(
-            f"a transaction takes a plain function, and one has returned a {kind.__name__}, which would run when the "
+            f"a transaction takes a plain function, and one has returned a {later}, which would run when the "
             f"transaction has ended"
         )
     if _is_draft(result):
@@ -255,7 +248,7 @@ def plain(transaction: _native.Transaction, result: Any) -> Any:
     return result
 
 
-_native.set_hooks(kind_of, violated, plain, Err)
+_native.set_hooks(kind_of, violated, plain, check_effect, Err)
 cast("Any", collections.abc.Mapping).register(_native.PMap)
 cast("Any", collections.abc.Sequence).register(_native.PVector)
 

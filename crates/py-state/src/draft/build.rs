@@ -77,6 +77,8 @@ pub(crate) struct Out<'a> {
     changes: Option<Object>,
     /// Changes below are part of one that is noted already, or are not to be noted.
     quiet: u32,
+    /// Whether there is a change that is not in a transient place.
+    pub(crate) is_lasting: bool,
     /// How many drafts are being built within each other.
     depth: u32,
     /// The new values of the fields of the records that are being built: those of the innermost one are the last.
@@ -99,6 +101,7 @@ impl<'a> Out<'a> {
             steps: Vec::new(),
             changes,
             quiet: 0,
+            is_lasting: false,
             depth: 0,
             fields: Vec::new(),
             unchecked: Vec::new(),
@@ -117,10 +120,11 @@ impl<'a> Out<'a> {
     ///
     /// Live objects.
     unsafe fn note(&mut self, change: Change, step: Option<Step>, value: Pointer) -> Result<(), Raised> {
-        let Some(changes) = &self.changes else { return Ok(()) };
         if self.quiet > 0 {
             return Ok(());
         }
+        self.is_lasting = true;
+        let Some(changes) = &self.changes else { return Ok(()) };
         // SAFETY: the caller's.
         unsafe {
             let mut way = Vec::with_capacity(self.steps.len() + 1);

@@ -293,7 +293,7 @@ pub(crate) unsafe extern "C" fn item(own: Pointer, index: isize) -> Pointer {
         Ok(Some(value)) => value.into_ptr(),
         // SAFETY: the thread is attached.
         Ok(None) => unsafe {
-            ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
+            ffi::PyErr_Format(ffi::PyExc_IndexError, c"the vector has no item %zd".as_ptr(), index);
             ptr::null_mut()
         },
         Err(Raised) => ptr::null_mut(),
@@ -382,7 +382,7 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
         let value = stored(types, &draft.head, own, key, value)?;
         savepoint::save(types, own, &draft.head)?;
         let Some(at) = draft.find(types, own, index)? else {
-            ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
+            ffi::PyErr_Format(ffi::PyExc_IndexError, c"the vector has no item %zd".as_ptr(), index);
             return Err(Raised);
         };
         let old = draft.cell(at).map(|(cell, _)| {
@@ -410,7 +410,7 @@ unsafe fn removed(own: Pointer, index: isize) -> Result<Object, Raised> {
         let types = scope::types(own)?;
         draft.check_moves(types, own)?;
         let Some(value) = get(own, index)? else {
-            ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
+            ffi::PyErr_Format(ffi::PyExc_IndexError, c"the vector has no item %zd".as_ptr(), index);
             return Err(Raised);
         };
         savepoint::save(types, own, &draft.head)?;
