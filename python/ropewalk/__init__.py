@@ -90,6 +90,7 @@ if TYPE_CHECKING:
         UnwrapError,
         WorkerCrashed,
         WorkerDeath,
+        WrongType,
         ZygoteFailed,
     )
     from ropewalk._retry import Retry
@@ -231,6 +232,7 @@ __all__ = [
     "WorkerCrashed",
     "WorkerDeath",
     "WorkerStatistics",
+    "WrongType",
     "ZygoteFailed",
     "__version__",
     "current_session",

@@ -676,6 +676,18 @@ class NotFrozen(StateError, TypeError):
     remedy = "Freeze the class, or use the type that the message names."
 
 
+class WrongType(StateError, TypeError):
+    """A value is none of those that the annotation of its place allows.
+
+    `path` is the place in the state.
+    """
+
+    code = "RW-WRONG-TYPE"
+    remedy = "Store a value of the declared type, or correct the annotation."
+
+    path: str = ""
+
+
 class ContractViolation(StateError):
     """A task touches what its contract does not declare, or a contract declares what cannot be.
 

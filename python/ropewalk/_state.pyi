@@ -105,6 +105,8 @@ class PMap(Mapping[_K, _V_co]):
         """
     def __copy__(self) -> Self: ...
     def __reduce__(self) -> tuple[type[Self], tuple[dict[_K, _V_co]]]: ...
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any, /) -> Any: ...
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
 
 @final
@@ -273,6 +275,8 @@ class PVector(Sequence[_T_co]):
     def __hash__(self) -> int: ...
     def __copy__(self) -> Self: ...
     def __reduce__(self) -> tuple[type[Self], tuple[tuple[_T_co, ...]]]: ...
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any, /) -> Any: ...
     def __class_getitem__(cls, item: Any, /) -> GenericAlias: ...
 
 @final
@@ -341,6 +345,23 @@ class Record:
         """Returns how None is made: a class gets a new record where it is used."""
 
 @final
+class Form:
+    """Which values a place of a state is declared to have, and the forms of the places below."""
+
+    def __new__(
+        cls,
+        classes: tuple[type, ...],
+        fits: Callable[[Any], bool] | None,
+        text: str,
+        is_loose: bool,
+        record: type | None,
+        names: tuple[str, ...],
+        /,
+    ) -> Self: ...
+    def link(self, fields: tuple[Form | None, ...], items: Form | None, key: Form | None, /) -> None:
+        """Sets the forms of the places below, once."""
+
+@final
 class Rule:
     """What a transaction may do at one place of a state, and below."""
 
@@ -349,6 +370,8 @@ class Rule:
     ) -> Self: ...
     def link(self, fields: tuple[Rule | None, ...] | None, items: Rule | None, arrays: object, /) -> None:
         """Sets the rules of the places below, once, and the shape of the place if arrays are declared below."""
+    def form(self, form: Form, /) -> None:
+        """Sets what the values of the place and of those below are declared to be, once."""
     def number(self, touches: int, changes: int, /) -> None:
         """Sets the numbered parts that transactions with this rule touch, and those that they may change."""
 
@@ -544,6 +567,11 @@ def set_hooks(
     kind_of: Callable[[type], Record | bool | None],
     violated: Callable[[Transaction, tuple[Any, ...], str], BaseException],
     plain: Callable[[Transaction, Any], Any],
+    misplaced: Callable[
+        [Transaction | None, tuple[Any, ...], Any, tuple[Any, ...], str | None, Any, bool, Exception | None],
+        Exception,
+    ],
+    absent: Callable[[type, str], Exception],
     check_effect: Callable[[Any], object],
     err: type,
     /,
@@ -557,8 +585,8 @@ def set_arrays(arrays: object, kind: type | None, /) -> None:
 def add_leaf(kind: type, /) -> None:
     """Says that objects of a class never change and have no parts."""
 
-def freeze(value: Any, /) -> Any:
-    """Returns the value to store for a value: one that nobody can change."""
+def freeze(value: Any, form: Form | None = None, /) -> Any:
+    """Returns the value to store for a value: one that nobody can change. With a form, all of it is compared."""
 
 def replaced(record: _T, name: str, value: Any, /) -> _T:
     """Returns a copy of a record with another value in a field."""

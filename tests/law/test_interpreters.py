@@ -85,6 +85,7 @@ STATICS = {
     "crates/py-pool/src/worker/sessions.rs": {"CURRENT": "the thread's, null outside of a task"},
     "crates/py-results/src/lib.rs": {"MODULE": "a definition"},
     "crates/py-state/src/json/encoder.rs": {"LENGTH": "a number"},
+    "crates/py-state/src/store/claiming.rs": {"PATIENCE": "a time"},
     "crates/py-state/src/draft/scope.rs": {"HERE": "a byte of the thread's, for its address"},
     "crates/py-state/src/types.rs": {"MODULE": "a definition"},
     "crates/py-state/src/node.rs": {"NEXT": "a number"},

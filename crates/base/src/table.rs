@@ -293,6 +293,12 @@ errors! {
         NotFrozen("StateError", "TypeError") = "RW-NOT-FROZEN",
             "Freeze the class, or use the type that the message names.";
 
+        /// A value is none of those that the annotation of its place allows.
+        ///
+        /// `path` is the place in the state.
+        WrongType("StateError", "TypeError") = "RW-WRONG-TYPE",
+            "Store a value of the declared type, or correct the annotation.";
+
         /// A task touches what its contract does not declare, or a contract declares what cannot be.
         ///
         /// `task` is the name of the task, `path` the place in the state, and `access` is `"read"` or `"write"`.

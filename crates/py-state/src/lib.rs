@@ -1,11 +1,12 @@
 //! `ropewalk._state`: persistent maps and vectors, drafts of them, and transactions.
 //!
 //! `map` and `vector` are the collections, whose `node`s they share. `record` and `kinds` know what else a state is
-//! made of, `rule` what a transaction may do where. `draft` has what a transaction sees and does, `transaction` and
-//! `store` how that becomes the next version of the state.
+//! made of, `form` what is declared of its places, `rule` what a transaction may do where. `draft` has what a
+//! transaction sees and does, `transaction` and `store` how that becomes the next version of the state.
 
 mod builder;
 mod draft;
+mod form;
 mod iterate;
 mod json;
 mod kinds;
@@ -13,6 +14,7 @@ mod map;
 mod node;
 mod record;
 mod rule;
+mod schema;
 mod store;
 mod table;
 mod transaction;

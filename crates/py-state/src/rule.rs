@@ -13,11 +13,11 @@ use ropewalk_capi::heap::{self, Field, content};
 use ropewalk_capi::object::{Object, Raised};
 use ropewalk_state::claims::Slots;
 
-use crate::kinds;
+use crate::form::{self, Form};
 use crate::map;
 use crate::node::Pointer;
 use crate::record::Record;
-use crate::types::{self, State};
+use crate::types;
 
 /// What is special about a place; the numbers of `ropewalk.state._zones.Zone`.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -49,6 +49,8 @@ pub(crate) struct Rule {
     items: Field,
     /// The shape of the place, if an array is declared somewhere below it; else null.
     pub(crate) arrays: Field,
+    /// The form of the place, or null.
+    form: Field,
     /// For the rule of a whole state: the numbered parts that a transaction touches, and those that it may change.
     /// Without them it is all parts.
     slots: OnceLock<(Slots, Slots)>,
@@ -92,8 +94,8 @@ impl Rule {
         let known = if self.info.get() == info {
             Some(index)
         } else {
-            // SAFETY: the caller's.
-            unsafe { self.inherited(info, index) }
+            // SAFETY: the caller's; the rule keeps its own class alive, and `make` lets in a `Record` only.
+            unsafe { form::inherited(&self.class, &self.info, info, index) }
         };
         if let Some(known) = known {
             // SAFETY: the vector is set once, before any draft has the rule.
@@ -103,26 +105,6 @@ impl Rule {
             }
         }
         self.blanket(own)
-    }
-
-    /// The index that a field of a subclass has in the declared class, if it inherits the field.
-    ///
-    /// # Safety
-    ///
-    /// As [`field`](Self::field).
-    #[cold]
-    unsafe fn inherited(&self, info: Pointer, index: usize) -> Option<usize> {
-        if self.info.get().is_null() {
-            return None;
-        }
-        // SAFETY: the caller's; the rule keeps its own class alive, and `make` lets in a `Record` only.
-        unsafe {
-            let (own, other) = (content::<Record>(self.info.get()), content::<Record>(info));
-            if ffi::PyType_IsSubtype(other.class(), self.class.get().cast()) == 0 {
-                return None;
-            }
-            own.index(other.name(index))
-        }
     }
 
     /// The rule of the item under a key of a map at this place.
@@ -151,6 +133,13 @@ impl Rule {
     #[inline]
     pub(crate) fn item<'a>(&'a self, own: Pointer) -> Below<'a> {
         if self.items.get().is_null() { self.blanket(own) } else { Self::at(self.items.get()) }
+    }
+
+    /// The form of the place: what the values below are declared to be.
+    #[inline]
+    pub(crate) fn form(&self) -> Option<&Form> {
+        // SAFETY: `set_form` lets in objects of that type only; the rule keeps it.
+        unsafe { Form::of(self.form.get()) }
     }
 
     /// The `Record` of a value's class, if this is the class that the place is declared to have.
@@ -234,7 +223,7 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
         let info = if class == ffi::Py_None() {
             Field::empty()
         } else {
-            Field::new(info_for(types::of(kind)?, class, names)?)
+            Field::new(form::info_for(types::of(kind)?, class, names)?)
         };
         let mut keys = Vec::new();
         if class == ffi::Py_None() {
@@ -254,42 +243,10 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
                 fields: std::cell::UnsafeCell::new(Vec::new()),
                 items: Field::empty(),
                 arrays: Field::empty(),
+                form: Field::empty(),
                 slots: OnceLock::new(),
             },
         )
-    }
-}
-
-/// The `Record` of a class, whose fields have these names in this order.
-///
-/// # Safety
-///
-/// Live objects; `names` is a tuple.
-unsafe fn info_for(types: &State, class: Pointer, names: Pointer) -> Result<Object, Raised> {
-    // SAFETY: the caller's; a `Record` has our content.
-    unsafe {
-        let wrong = || {
-            ffi::PyErr_SetString(
-                ffi::PyExc_TypeError,
-                c"record must be a class of records, and names those of its fields".as_ptr(),
-            );
-            Raised
-        };
-        if ffi::PyType_Check(class) == 0 {
-            return Err(wrong());
-        }
-        let kinds::Kind::Record(info) = kinds::of_class(types, class.cast())? else { return Err(wrong()) };
-        let record = content::<Record>(info.as_ptr());
-        if record.count().cast_signed() != ffi::PyTuple_Size(names) {
-            return Err(wrong());
-        }
-        for index in 0..record.count() {
-            let name = ffi::PyTuple_GetItem(names, index.cast_signed());
-            if ffi::PyUnicode_CheckExact(name) == 0 || record.index(name) != Some(index) {
-                return Err(wrong());
-            }
-        }
-        Ok(info)
     }
 }
 
@@ -331,6 +288,26 @@ unsafe fn slots_of(given: Pointer) -> Result<Slots, Raised> {
         let bytes = bytes.as_bytes().unwrap_or_default();
         let word = |chunk: &[u8]| chunk.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
         Ok(Slots::of(bytes.chunks(8).map(word).collect()))
+    }
+}
+
+/// `rule.form(form)`: what the values of the place and of those below are declared to be; called once, before the rule
+/// is used.
+#[entry]
+pub(crate) unsafe extern "C" fn set_form(own: Pointer, form: Pointer) -> Pointer {
+    // SAFETY: a rule, and a live argument, whose type is checked.
+    unsafe {
+        let done = (|| {
+            let rule = content::<Rule>(own);
+            let kind = types::of(ffi::Py_TYPE(own))?.form;
+            if ffi::Py_TYPE(form) != kind.cast() || !rule.form.get().is_null() {
+                ffi::PyErr_SetString(ffi::PyExc_TypeError, c"form takes a Form, once".as_ptr());
+                return Err(Raised);
+            }
+            rule.form.set(Object::share(form)?);
+            Ok(Object::none())
+        })();
+        done.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
     }
 }
 
@@ -408,7 +385,8 @@ pub(crate) unsafe extern "C" fn traverse(object: Pointer, visit: ffi::visitproc,
                 return answer;
             }
         }
-        let answer = heap::visit_fields(&[&rule.class, &rule.info, &rule.items, &rule.arrays], visit, arg);
+        let own = [&rule.class, &rule.info, &rule.items, &rule.arrays, &rule.form];
+        let answer = heap::visit_fields(&own, visit, arg);
         if answer != 0 { answer } else { heap::visit_type(object, visit, arg) }
     }
 }
@@ -419,7 +397,7 @@ pub(crate) unsafe extern "C" fn clear(object: Pointer) -> c_int {
     unsafe {
         let rule = content::<Rule>(object);
         let fields = std::mem::take(&mut *rule.fields.get());
-        drop((fields, rule.items.take(), rule.info.take(), rule.arrays.take()));
+        drop((fields, rule.items.take(), rule.info.take(), rule.arrays.take(), rule.form.take()));
     }
     0
 }

@@ -12,6 +12,7 @@ use ropewalk_capi::object::{Object, Raised};
 use crate::draft::scope::Scope;
 use crate::draft::shown::compare;
 use crate::draft::{array, counter, map, record as record_draft, vector};
+use crate::form::{self, Form};
 use crate::kinds::{self, Kind};
 use crate::node::Pointer;
 use crate::record::{self, Record};
@@ -26,6 +27,7 @@ const MADE_HERE: std::ffi::c_ulong = ffi::Py_TPFLAGS_DISALLOW_INSTANTIATION;
 /// Makes the types and adds them to the module.
 pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
     state.record = record_type(module)?.into_ptr();
+    state.form = form_type(module)?.into_ptr();
     state.rule = rule_type(module)?.into_ptr();
     state.record_draft = record_draft_type(module)?.into_ptr();
     state.map_draft = map_draft_type(module)?.into_ptr();
@@ -40,6 +42,7 @@ pub(crate) fn fill(state: &mut State, module: &Object) -> Result<(), Raised> {
         state.record_name =
             Object::own(ffi::PyUnicode_InternFromString(c"__ropewalk_record__".as_ptr()))?.into_ptr();
         module::add(module, c"Record", state.record)?;
+        module::add(module, c"Form", state.form)?;
         module::add(module, c"Rule", state.rule)?;
         module::add(module, c"RecordDraft", state.record_draft)?;
         module::add(module, c"MapDraft", state.map_draft)?;
@@ -78,25 +81,20 @@ pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
             c"The names, keys and indices that lead to a draft from the whole state.",
         ),
         fast_method(c"replaced", replaced, c"A copy of a record with another value in a field."),
-        method(
-            c"freeze",
-            freeze,
-            ffi::METH_O,
-            c"The value to store for a value: one that nobody can change.",
-        ),
+        fast_method(c"freeze", freeze, c"The value to store for a value: one that nobody can change."),
     ]
 }
 
-/// `set_hooks(kind_of, violated, plain, check_effect, err)`
+/// `set_hooks(kind_of, violated, plain, misplaced, absent, check_effect, err)`
 #[entry]
 unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: our module, and as many live arguments as `count` says.
     unsafe {
         let done = (|| {
-            let Some(state) = types::MODULE.state(module).filter(|_| count == 5) else {
+            let Some(state) = types::MODULE.state(module).filter(|_| count == 7) else {
                 ffi::PyErr_SetString(
                     ffi::PyExc_TypeError,
-                    c"set_hooks takes four functions and a class".as_ptr(),
+                    c"set_hooks takes six functions and a class".as_ptr(),
                 );
                 return Err(Raised);
             };
@@ -106,13 +104,18 @@ unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: 
                 Object::share(*arguments.add(2))?,
                 Object::share(*arguments.add(3))?,
                 Object::share(*arguments.add(4))?,
+                Object::share(*arguments.add(5))?,
+                Object::share(*arguments.add(6))?,
             ];
-            let [kind_of, violated, plain, check_effect, err] = hooks.map(Object::into_ptr);
+            let [kind_of, violated, plain, misplaced, absent, check_effect, err] =
+                hooks.map(Object::into_ptr);
             let old = [
                 std::mem::replace(&mut state.kind_of, kind_of),
                 std::mem::replace(&mut state.violated, violated),
                 std::mem::replace(&mut state.plain, plain),
                 std::mem::replace(&mut state.check_effect, check_effect),
+                std::mem::replace(&mut state.misplaced, misplaced),
+                std::mem::replace(&mut state.absent, absent),
                 std::mem::replace(&mut state.err, err),
             ];
             for old in old {
@@ -229,12 +232,25 @@ unsafe extern "C" fn replaced(module: Pointer, arguments: *mut Pointer, count: i
     }
 }
 
-/// `freeze(value)`
+/// `freeze(value, form=None)`
 #[entry]
-unsafe extern "C" fn freeze(module: Pointer, value: Pointer) -> Pointer {
-    // SAFETY: our module, and a live argument.
+unsafe extern "C" fn freeze(module: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
+    // SAFETY: our module, and as many live arguments as `count` says, whose types are checked.
     unsafe {
-        let made = types::of_module(module).and_then(|state| crate::draft::freeze::freeze(state, value));
+        let made = (|| {
+            let state = types::of_module(module)?;
+            let form = if count == 2 { *arguments.add(1) } else { ffi::Py_None() };
+            let is_none = form == ffi::Py_None();
+            if !(1..=2).contains(&count) || !is_none && ffi::Py_TYPE(form) != state.form.cast() {
+                ffi::PyErr_SetString(
+                    ffi::PyExc_TypeError,
+                    c"freeze takes a value, and a Form or None".as_ptr(),
+                );
+                return Err(Raised);
+            }
+            let form = if is_none { None } else { Some(content::<Form>(form)) };
+            crate::draft::freeze::freeze_whole(state, *arguments, form)
+        })();
         made.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
     }
 }
@@ -263,6 +279,29 @@ fn record_type(module: &Object) -> Result<Object, Raised> {
     )
 }
 
+fn form_type(module: &Object) -> Result<Object, Raised> {
+    make_type::<Form>(
+        module,
+        Type {
+            name: c"ropewalk._state.Form",
+            doc: c"Form(classes, fits, text, is_loose, record, names, /)\n--\n\nThe declared values of a place.",
+            flags: ffi::Py_TPFLAGS_HAVE_GC,
+            methods: vec![fast_method(
+                c"link",
+                form::link,
+                c"link($self, fields, items, key, /)\n--\n\nSets the forms of the places below, once.",
+            )],
+            getters: vec![],
+            slots: &[
+                (ffi::Py_tp_new, form::new as *mut c_void),
+                (ffi::Py_tp_dealloc, dealloc::<Form> as *mut c_void),
+                (ffi::Py_tp_traverse, form::traverse as *mut c_void),
+                (ffi::Py_tp_clear, form::clear as *mut c_void),
+            ],
+        },
+    )
+}
+
 fn rule_type(module: &Object) -> Result<Object, Raised> {
     make_type::<Rule>(
         module,
@@ -275,6 +314,12 @@ fn rule_type(module: &Object) -> Result<Object, Raised> {
                     c"link",
                     rule::link,
                     c"link($self, fields, items, arrays, /)\n--\n\nSets the rules of the places below, once.",
+                ),
+                method(
+                    c"form",
+                    rule::set_form,
+                    ffi::METH_O,
+                    c"form($self, form, /)\n--\n\nSets what the values are declared to be, once.",
                 ),
                 fast_method(
                     c"number",

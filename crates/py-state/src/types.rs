@@ -31,6 +31,7 @@ pub(crate) struct State {
     /// What stands for no value in a difference.
     pub(crate) missing: Pointer,
     pub(crate) record: Pointer,
+    pub(crate) form: Pointer,
     pub(crate) rule: Pointer,
     pub(crate) record_draft: Pointer,
     pub(crate) map_draft: Pointer,
@@ -47,6 +48,11 @@ pub(crate) struct State {
     pub(crate) violated: Pointer,
     /// `plain(transaction, result)`: a result with values in the place of drafts. Set by the package.
     pub(crate) plain: Pointer,
+    /// `misplaced(transaction, path, value, steps, text, part, is_key, error)`: the exception for a value that cannot
+    /// be stored. Set by the package.
+    pub(crate) misplaced: Pointer,
+    /// `absent(class, name)`: the exception for a field that a record has not. Set by the package.
+    pub(crate) absent: Pointer,
     /// `check_effect(function)`: raises for what cannot be called after a commit. Set by the package.
     pub(crate) check_effect: Pointer,
     /// The class `Err`. Set by the package.
@@ -79,6 +85,7 @@ impl State {
             &mut self.empty_vector,
             &mut self.missing,
             &mut self.record,
+            &mut self.form,
             &mut self.rule,
             &mut self.record_draft,
             &mut self.map_draft,
@@ -90,6 +97,8 @@ impl State {
             &mut self.kind_of,
             &mut self.violated,
             &mut self.plain,
+            &mut self.misplaced,
+            &mut self.absent,
             &mut self.check_effect,
             &mut self.err,
             &mut self.arrays,

@@ -5,9 +5,9 @@
 //! commit to these parts before it has ended.
 //!
 //! Claims are granted in the order in which they were made: a claim waits for the earlier ones that it meets, and for
-//! no other. A transaction makes one claim, for all its parts at once, so claims on one state cannot wait for each other
-//! in a circle, and each is granted once the earlier ones have ended. A thread that holds a claim while it waits, because
-//! its transaction runs others, waits with a deadline: the layer above gives up then, and claims more at once.
+//! no other. A transaction makes one claim, for all its parts at once, so claims on one state cannot wait for each
+//! other in a circle, and each is granted once the earlier ones have ended. A thread that holds a claim while it waits,
+//! because its transaction runs others, waits with a deadline: the layer above gives up then, and claims more at once.
 
 #[cfg(all(test, loom))]
 mod loom_tests;
@@ -102,7 +102,8 @@ impl Claims {
         number
     }
 
-    /// Waits until a claim is granted or the claims are closed, or until the deadline; tells whether one of these is so.
+    /// Waits until a claim is granted or the claims are closed, or until the deadline; tells whether one of these is
+    /// so.
     pub fn wait_granted(&self, number: u64, deadline: Option<Instant>) -> bool {
         self.changed.wait(deadline, || self.is_granted(number))
     }
@@ -140,8 +141,8 @@ impl Claims {
         claims.any(|(number, claimed)| *number != own && claimed.meets(slots) && table.is_granted(*number))
     }
 
-    /// Waits until no granted claim forbids a change of these parts or the claims are closed, or until the deadline; tells
-    /// whether one of these is so.
+    /// Waits until no granted claim forbids a change of these parts or the claims are closed, or until the deadline;
+    /// tells whether one of these is so.
     pub fn wait_allowed(&self, slots: &Slots, own: u64, deadline: Option<Instant>) -> bool {
         self.changed.wait(deadline, || self.is_allowed(slots, own))
     }

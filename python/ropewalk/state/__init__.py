@@ -28,6 +28,7 @@ from ropewalk._errors import (
     StateError,
     StoreClosed,
     TransactionEnded,
+    WrongType,
 )
 from ropewalk._load import state as _native
 from ropewalk.state._array_draft import writable
@@ -50,7 +51,7 @@ from ropewalk.state._dtypes import (
 )
 from ropewalk.state._invariants import invariant
 from ropewalk.state._json import dumps, loads
-from ropewalk.state._kinds import leaf
+from ropewalk.state._kinds import current, leaf
 from ropewalk.state._merge import DELETE
 from ropewalk.state._patches import Entry
 from ropewalk.state._paths import (
@@ -125,6 +126,7 @@ __all__ = [
     "TransactionEnded",
     "Transient",
     "Version",
+    "WrongType",
     "Zone",
     "bool_",
     "compile_rule",
@@ -132,6 +134,7 @@ __all__ = [
     "complex128",
     "conflicts",
     "covers",
+    "current",
     "describe",
     "dumps",
     "float16",

@@ -79,11 +79,11 @@ class _Face:
         given: list[Any] = list(args)
         if given and function.__name__ in WRITERS:
             given[0] = _target(given[0])
-        out = kwargs.get("out")
+        out: Any = kwargs.get("out")
         named = {name: _plain_all(value) for name, value in kwargs.items() if name != "out"}
         if out is not None:
-            is_many = isinstance(cast("object", out), tuple)
-            named["out"] = tuple(map(_target, out)) if is_many else _target(out)
+            several = isinstance(out, tuple)
+            named["out"] = tuple(map(_target, cast("Any", out))) if several else _target(out)
         made = function(*map(_plain_all, given), **named)
         return made if out is None else out
 

@@ -15,8 +15,9 @@ from typing import Any, cast
 
 from ropewalk._errors import OutOfMemory, StateError
 from ropewalk.state._arrays import is_array_class, reduced
-from ropewalk.state._kinds import kind_of, names_of
-from ropewalk.state._records import is_dataclass, is_record
+from ropewalk.state._kinds import kind_of, model_of, names_of
+from ropewalk.state._moved import note_lost, renamed, unpickled
+from ropewalk.state._records import is_dataclass, is_model, is_record, made_of_fields
 
 PROTOCOL = 5
 
@@ -34,6 +35,18 @@ class _Reducers(dict[type, Callable[[Any], Any]]):
 
         def reduce(record: Any) -> Any:
             return restore, (kind, names, tuple(getattr(record, name) for name in names))
+
+        def reduce_model(record: Any) -> Any:
+            values = tuple(getattr(record, name) for name in names)
+            beside = (
+                record.__pydantic_extra__,
+                record.__pydantic_private__,
+                tuple(sorted(record.model_fields_set)),
+            )
+            return restore_model, (kind, names, values, *beside)
+
+        if is_model(kind):
+            reduce = reduce_model
 
         self[kind] = reduce
         return reduce
@@ -92,14 +105,14 @@ def dumps(value: object, lent: list[Any] | None = None) -> bytes:
     return buffer.getvalue()
 
 
-def loads(data: bytes, lent: Iterable[Any] = ()) -> Any:
+def loads(data: Any, lent: Iterable[Any] = ()) -> Any:
     """Returns the value that `dumps` has written, with the memory that it has lent.
 
     Raises:
         StateError: a class that it needs is gone, or has other fields.
     """
     try:
-        return pickle.loads(data, buffers=lent)
+        return unpickled(data, lent)
     except (StateError, OutOfMemory):
         raise
     except Exception as error:
@@ -119,16 +132,46 @@ def restore(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> Any:
     if kind.__dict__.get(_PLAIN) != names:
         current = names_of(kind)
         if current != names:
-            fields = dict(zip(names, values, strict=True))
-            values = tuple(fields[name] if name in fields else _default(kind, name) for name in current)
-            names = current
+            fields = _fields(kind, names, values)
+            names, values = current, tuple(fields[name] for name in current)
         if kind_of(kind) is None or not is_dataclass(kind) or kind.__new__ is not object.__new__:
-            return kind(**dict(zip(names, values, strict=True)))
+            return made_of_fields(kind, dict(zip(names, values, strict=True)))
         type.__setattr__(kind, _PLAIN, names)
     made: Any = object.__new__(kind)
     for name, value in zip(names, values, strict=True):
         object.__setattr__(made, name, value)
     return made
+
+
+def restore_model(
+    kind: Any,
+    names: tuple[str, ...],
+    values: tuple[Any, ...],
+    extra: dict[str, Any] | None,
+    private: dict[str, Any] | None,
+    given: tuple[str, ...],
+) -> Any:
+    """Makes a pydantic model of the fields that were written, with the values that it had beside them."""
+    if not is_model(kind):
+        return restore(kind, names, values)
+    fields = _fields(kind, names, values)
+    return model_of(
+        kind, fields, extra, private, {name for name in given if name in fields or name in (extra or {})}
+    )
+
+
+def _fields(kind: Any, names: tuple[str, ...], values: tuple[Any, ...]) -> dict[str, Any]:
+    """Returns the fields that a class has now, of those that were written."""
+    fields = dict(zip(names, values, strict=True))
+    current = names_of(kind)
+    if current == names:
+        return fields
+    for old, name in renamed(kind).items():
+        if old in fields and name not in fields:
+            fields[name] = fields.pop(old)
+    for name in fields.keys() - set(current):
+        note_lost(kind, name)
+    return {name: fields[name] if name in fields else _default(kind, name) for name in current}
 
 
 def _default(kind: Any, name: str) -> Any:

@@ -91,6 +91,12 @@ class Contract:
         if own is shape:
             return self
         if own.record is None or shape.record is None or not issubclass(shape.record, own.record):
+            if own.record is not None and shape.record is not None and _is_again(own.record, shape.record):
+                raise StateError(
+                    f"the class {own.record.__qualname__} was defined again, as a notebook does when its cell runs "
+                    f"again: the contract is of one of the two, and the store has a state of the other. Run the cells "
+                    f"of the class, of paths() and of the tasks, and open the store again, in this order"
+                )
             raise StateError(
                 f"a contract of {name_of(own.annotation)} was used with a state of {name_of(shape.annotation)}"
             )
@@ -109,6 +115,11 @@ class Contract:
 
     def __reduce__(self) -> Any:
         return Contract, (self.reads, self.writes)
+
+
+def _is_again(one: type, other: type) -> bool:
+    """Whether two classes have one name: the second is most likely the first, changed."""
+    return (one.__module__, one.__qualname__) == (other.__module__, other.__qualname__)
 
 
 def _typed(paths: tuple[Path[Any] | str, ...]) -> list[Path[Any]]:

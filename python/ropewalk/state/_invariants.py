@@ -94,7 +94,7 @@ def check_one(function: Callable[[Any], object], state: Any) -> None:
             f"the invariant {name} has returned a {later}, which nothing runs, so it has not looked at the state"
         )
     if result is not None and not result:
-        raise InvariantBroken(f"the new state breaks the invariant {name}, so the transaction was given up")
+        raise InvariantBroken(f"the state breaks the invariant {name}")
 
 
 def _is_untouched(function: Callable[[Any], object], old: Any, new: Any) -> bool:

@@ -4,20 +4,24 @@ from __future__ import annotations
 
 import collections.abc
 import dataclasses
+import difflib
 import numbers
+import reprlib
 import sys
 from collections.abc import Callable
-from typing import Any, cast
+from typing import Any, TypeVar, cast
 
-from ropewalk._errors import ContractViolation, NotFrozen, StateError
+from ropewalk._errors import ContractViolation, NotFrozen, StateError, WrongType
 from ropewalk._load import state as _native
 from ropewalk.result import Err, Ok
 from ropewalk.state._arrays import is_array_class, know
 from ropewalk.state._contract import violation
 from ropewalk.state._later import check_effect, dropped
-from ropewalk.state._records import fields_of, is_dataclass, is_record
+from ropewalk.state._records import as_input, fields_of, is_dataclass, is_record
 from ropewalk.state._values import instead_of, is_leaf
 from ropewalk.state._zones import Zone
+
+T = TypeVar("T")
 
 #: Where a class keeps what is known of it.
 _NAME = "__ropewalk_record__"
@@ -157,7 +161,26 @@ def _replaced_model(old: Any, changes: dict[str, Any]) -> Any:
     if values.keys() != fields.keys():
         # A cached property is in the same dict, and may be unknown to the validation.
         values = {name: getattr(old, name) for name in fields}
-    return kind.model_validate({**values, **changes})
+    given = set(old.__pydantic_fields_set__) | set(changes)
+    return model_of(kind, {**values, **changes}, old.__pydantic_extra__, old.__pydantic_private__, given)
+
+
+def model_of(
+    kind: Any,
+    fields: dict[str, Any],
+    extra: dict[str, Any] | None,
+    private: dict[str, Any] | None,
+    given: set[str],
+) -> Any:
+    """Returns a model with validated fields, and with what models have beside them.
+
+    A class with a `model_post_init` of its own makes its private attributes there; others keep theirs.
+    """
+    made = kind.model_validate({**(extra or {}), **as_input(kind, fields)})
+    object.__setattr__(made, "__pydantic_fields_set__", given)
+    if private and kind.model_post_init.__name__ == "init_private_attributes":
+        object.__setattr__(made, "__pydantic_private__", dict(private))
+    return made
 
 
 def violated(transaction: _native.Transaction, path: tuple[Any, ...], access: str) -> ContractViolation:
@@ -182,14 +205,27 @@ def violated(transaction: _native.Transaction, path: tuple[Any, ...], access: st
         verb = {"read": "reads", "append": "appends to"}.get(access, "writes")
         declared = "reads" if access == "read" else "writes"
         what = f"{name} {verb} {where}, which its contract does not declare. Add the place to {declared}"
-    return violation(what, where, "read" if access == "read" else "write", task)
+    error = violation(what, where, "read" if access == "read" else "write", task)
+    if "declare" not in what:
+        # That of the class is to declare the place, which does not help against a zone.
+        vars(error)["remedy"] = (
+            "Do what the zone allows, or take the place out of the zone: in the annotation of its field, or in the "
+            "policy of the store."
+        )
+    return error
 
 
 def text_in(state: Any, steps: tuple[Any, ...]) -> str:
     """Returns the text of a path whose steps are names of fields, keys and indices: `accounts['ann'].balance`."""
-    found, at = "", state
+    return _text_below("", state, steps) or "the state"
+
+
+def _text_below(found: str, at: Any, steps: tuple[Any, ...]) -> str:
+    """Returns the text of a path, with that of the steps behind it, which begin at a value."""
     for step in steps:
-        if isinstance(step, str) and at is not None and is_record(type(at)):
+        if step is ...:
+            found, at = f"{found}[...]", None
+        elif isinstance(step, str) and at is not None and is_record(type(at)):
             found += f".{step}" if found else step
             at = getattr(at, step, None)
         elif step is ...:
@@ -200,7 +236,82 @@ def text_in(state: Any, steps: tuple[Any, ...]) -> str:
                 at = None if at is None else at[step]
             except Exception:
                 at = None
-    return found or "the state"
+    return found
+
+
+def misplaced(
+    transaction: _native.Transaction | None,
+    path: tuple[Any, ...],
+    value: Any,
+    steps: tuple[Any, ...],
+    declared: str | None,
+    part: Any,
+    is_key: bool,
+    error: Exception | None,
+) -> Exception:
+    """Returns the error for a value that cannot be stored.
+
+    `path` leads to the place, and `steps` on to the part of the value that is wrong. `error` says that it can be
+    changed; else it is none of what is `declared` there.
+    """
+    above = _text_below("", None if transaction is None else transaction.base, path)
+    where = _text_below(above, value, steps)
+    if error is not None:
+        if not steps:
+            return error
+        where = where or "the state"
+        return type(error)(f"{where} cannot be stored: {error}")
+    where = where or "the state"
+    shown = reprlib.repr(part)
+    given = f"{'None' if part is None else _article(type(part))}{'' if part is None else ', ' + shown}"
+    what = f"the keys of {where} are" if is_key else f"{where} is"
+    verb = "were" if is_key else "was"
+    made = WrongType(f"{what} declared as {declared}, and {verb} given {given}{_hint(declared, part)}")
+    made.path = where
+    return made
+
+
+def absent(kind: Any, name: str) -> AttributeError:
+    """Returns the error for a field that a record has not, in a draft."""
+    names = names_of(kind)
+    near = difflib.get_close_matches(name, names, n=1, cutoff=0.6)
+    hint = f" Did you mean {near[0]!r}?" if near else ""
+    shown = kind.__qualname__.rpartition("<locals>.")[2]
+    fields = f"Its fields are {', '.join(names)}." if names else "It has no fields."
+    # Without its `name` and `obj`, or the interpreter would add a second hint.
+    return AttributeError(f"{shown} has no field {name!r}.{hint} {fields}")
+
+
+def current(draft: T) -> T:
+    """Returns the value that a draft's place has now, with the changes of this transaction; it never changes.
+
+    It costs what was changed below, and nothing if nothing was. The whole place counts as read. What is no draft is
+    returned as it is.
+
+    Raises:
+        ContractViolation: the contract does not let the whole place be read.
+        TransactionEnded: the transaction has ended.
+    """
+    value: Any = draft
+    return cast("T", _native.transaction_of(value).value(value) if _is_draft(value) else value)
+
+
+def _article(kind: Any) -> str:
+    name = kind.__qualname__.rpartition("<locals>.")[2]
+    return f"{'an' if name[:1].lower() in 'aeiou' else 'a'} {name}"
+
+
+def _hint(declared: str | None, part: Any) -> str:
+    if str(declared).startswith("PVector") and isinstance(part, (tuple, frozenset)):
+        return ". Give a list, or a PVector"
+    if type(part).__qualname__.rpartition("<locals>.")[2] == str(declared).removesuffix(" | None"):
+        return (
+            ". The class was defined again since the state's class was, as a notebook does when its cell runs again: "
+            "define both again, and open the store again"
+        )
+    if isinstance(part, (dict, _native.PMap)):
+        return f". Make the object, such as {str(declared).partition('[')[0].partition(' ')[0]}(...), and store that"
+    return ""
 
 
 _DRAFTS = (
@@ -248,7 +359,7 @@ def plain(transaction: _native.Transaction, result: Any) -> Any:
     return result
 
 
-_native.set_hooks(kind_of, violated, plain, check_effect, Err)
+_native.set_hooks(kind_of, violated, plain, misplaced, absent, check_effect, Err)
 cast("Any", collections.abc.Mapping).register(_native.PMap)
 cast("Any", collections.abc.Sequence).register(_native.PVector)
 
@@ -295,6 +406,22 @@ def _update_in_place(self: Any, other: Any) -> Any:
     return self
 
 
+def _deep_copy(self: Any, _memo: Any) -> Any:
+    return current(self)
+
+
+def _no_pickle(self: Any, _protocol: Any) -> Any:
+    raise TypeError(
+        "a draft cannot be pickled: it is of no use outside of its transaction. Give ropewalk.state.current(draft), "
+        "which is the value"
+    )
+
+
+def _dataclass_fields(self: Any) -> Any:
+    # `dataclasses.replace` and `asdict` look for them.
+    return self.__class__.__dataclass_fields__
+
+
 def _complete_drafts() -> None:
     """Gives the drafts of collections what `collections.abc` has for every mutable mapping and sequence.
 
@@ -316,6 +443,11 @@ def _complete_drafts() -> None:
     for name in _ARITHMETIC:
         setattr(_native.CounterDraft, name, _of_number(getattr(int, name)))
     numbers.Integral.register(_native.CounterDraft)
+    for kind in _DRAFTS:
+        setattr(kind, "__copy__", current)  # noqa: B010 - the stub has no such attribute.
+        setattr(kind, "__deepcopy__", _deep_copy)  # noqa: B010 - as above.
+        setattr(kind, "__reduce_ex__", _no_pickle)  # noqa: B010 - as above.
+    setattr(_native.RecordDraft, "__dataclass_fields__", property(_dataclass_fields))  # noqa: B010 - as above.
 
 
 _complete_drafts()

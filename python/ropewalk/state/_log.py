@@ -12,13 +12,15 @@ import uuid
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
-from ropewalk._errors import JournalError, StateError
+from ropewalk._errors import JournalError, StateError, WrongType
 from ropewalk._load import state as _native
 from ropewalk.journal import Journal, Record, Sync, read
 from ropewalk.state._arrays import recovering, sealed_memory
 from ropewalk.state._codec import PROTOCOL, dumps, loads
 from ropewalk.state._diff import between
 from ropewalk.state._effects import Effect, packed, unpacked
+from ropewalk.state._form import form_of
+from ropewalk.state._moved import reading
 from ropewalk.state._past import with_transients
 from ropewalk.state._records import is_record
 from ropewalk.state._replay import applied, is_map, recorded
@@ -48,9 +50,12 @@ class Log:
     the next version.
     """
 
-    def __init__(self, path: str | os.PathLike[str], sync: Sync, seconds: float | None, kind: type) -> None:
+    def __init__(self, path: str | os.PathLike[str], sync: Sync, seconds: float | None, kind: Any) -> None:
+        #: The fields that the journal has and that their classes have no more.
+        self._lost: dict[Any, set[str]] = {}
         #: The first record and what it says: a large state is not unpickled twice.
-        self._first = _first_of(path, kind)
+        with reading(kind, self._lost):
+            self._first = _first_of(path, kind)
         # To open a journal for appending already changes the file.
         self.journal = Journal(path, sync=sync, seconds=seconds)
         #: What the effects' keys begin with: the same for as long as the file is.
@@ -84,7 +89,7 @@ class Log:
         size = 0
         # Only what is open in the end is read: the functions of the others may be gone by now.
         effects: dict[tuple[int, int], bytes] = {}
-        with recovering():
+        with recovering(), reading(type(given), self._lost):
             for record in self.journal.records():
                 known, self._first = self._first, None
                 found = known[1] if known is not None and known[0] == record else _read(self.path, record)
@@ -102,6 +107,13 @@ class Log:
                     skipped += 1
             if version >= 0:
                 state = _native.freeze(state)
+        for kind, names in self._lost.items():
+            _log.warning(
+                "%s has values of fields that %s has no more, and they are left out: %s",
+                self.path,
+                kind.__qualname__,
+                ", ".join(sorted(names)),
+            )
         if version < 0:
             self.name = uuid.uuid4().hex
             state, version = given, 0
@@ -109,6 +121,13 @@ class Log:
         else:
             _check_kind(self.path, type(cast("object", given)), type(cast("object", state)))
             state = with_transients(shape, given, state)
+            try:
+                state = _native.freeze(state, form_of(shape))
+            except WrongType as error:
+                raise WrongType(
+                    f"{self.path} was written by other classes: {error}. Open it with the annotations that it was "
+                    f"written with, or with a union of the old type and the new one, and change the values in a task"
+                ) from error
         if skipped:
             _log.warning(
                 "%s has %d records of commits that were undone when the disk failed", self.path, skipped
@@ -122,8 +141,9 @@ class Log:
                 recovered.dropped_bytes,
                 version,
             )
-        for made, index in sorted(effects):
-            self.pending.append(unpacked(made, index, effects[made, index]))
+        with reading(type(given), {}):
+            for made, index in sorted(effects):
+                self.pending.append(unpacked(made, index, effects[made, index]))
         self._opened = self.journal.last
         # The records behind the state count, by whichever program they were written: one that is always killed early
         # compacts at its first commit.
@@ -242,7 +262,7 @@ class Log:
                         raise
 
 
-def _first_of(path: str | os.PathLike[str], kind: type) -> tuple[Record, Any] | None:
+def _first_of(path: str | os.PathLike[str], kind: Any) -> tuple[Record, Any] | None:
     """Returns the first record of a journal and what it says, without changing the file.
 
     Raises:
@@ -274,11 +294,14 @@ def _read(path: str | os.PathLike[str], record: Record) -> Any:
     return found
 
 
-def _check_kind(path: str | os.PathLike[str], given: type, found: type) -> None:
+def _check_kind(path: str | os.PathLike[str], given: Any, found: Any) -> None:
     if given is not found:
+        names = [kind.__qualname__ for kind in (found, given)]
+        if names[0] == names[1]:
+            names = [f"{kind.__module__}.{kind.__qualname__}" for kind in (found, given)]
         raise StateError(
-            f"{os.fspath(path)} has a state of class {found.__qualname__}, and the program gives one of "
-            f"{given.__qualname__}. Open it with its own class, or use another file"
+            f"{os.fspath(path)} has a state of class {names[0]}, and the program gives one of {names[1]}. "
+            f"Open it with its own class, or use another file"
         )
 
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
-from typing import Any, Final
+from typing import Any, Final, get_args
 
-from ropewalk._errors import NoSuchPath
+from ropewalk._errors import NoSuchPath, WrongType
 from ropewalk._load import state as _native
 from ropewalk.state._paths import EACH, Key, Path, steps_in, steps_of
+from ropewalk.state._records import is_record, made_of_fields
+from ropewalk.state._shape import Kind, Shape, no_such_field, shape_of
 
 
 class _Mark(Enum):
@@ -25,7 +27,8 @@ DELETE: Final = _Mark.DELETE
 def merge_into(draft: Any, path: Path[Any] | str | None, values: Any, kind: Any) -> None:
     """Merges values into the place at a path below a draft of the whole state.
 
-    A mapping is merged key by key into a map or a record; everything else is assigned. `None` is a value.
+    A mapping is merged key by key into a map or a record; everything else is assigned. `None` is a value. Where
+    there is nothing yet and the annotations want a record, the mapping is its fields.
 
     Raises:
         NoSuchPath: the path leads nowhere, or a record has no such field.
@@ -38,15 +41,17 @@ def merge_into(draft: Any, path: Path[Any] | str | None, values: Any, kind: Any)
             raise ValueError(f"a merge is at one place, and {path} stands for many")
         steps = [step.value if isinstance(step, Key) else step for step in given]
     at = draft
+    shape = shape_of(kind) if is_record(kind) else None
     for done, step in enumerate(steps):
         if done == len(steps) - 1:
-            _put(at, step, values)
+            _put(at, step, values, shape)
             return
         at = _below(at, step, path)
+        shape = _shape_at(shape, step)
     if not _is_mapping(values):
         raise TypeError(f"the whole state is merged with a mapping, not with {type(values).__name__}")
     for name, value in values.items():
-        _put(at, name, value)
+        _put(at, name, value, shape)
 
 
 def _is_record(at: Any) -> bool:
@@ -64,7 +69,7 @@ def _below(at: Any, step: Any, path: object) -> Any:
         raise NoSuchPath(f"there is nothing at {step!r} on the way to {path}") from error
 
 
-def _put(at: Any, name: Any, value: Any) -> None:
+def _put(at: Any, name: Any, value: Any, shape: Shape | None) -> None:
     """Merges a value into the place `name` of a draft."""
     if value is DELETE:
         if _is_record(at):
@@ -81,9 +86,9 @@ def _put(at: Any, name: Any, value: Any) -> None:
         there = _there(at, name)
         if type(there) in (_native.RecordDraft, _native.MapDraft):
             for inner, part in value.items():
-                _put(there, inner, part)
+                _put(there, inner, part, _shape_at(shape, name))
             return
-        value = _without_deletes(value)
+        value = _made(value, _shape_at(shape, name), name)
     if _is_record(at):
         setattr(at, name, value)
     else:
@@ -99,9 +104,32 @@ def _there(at: Any, name: Any) -> Any:
         return None
 
 
-def _without_deletes(values: Mapping[Any, Any]) -> dict[Any, Any]:
-    return {
-        key: _without_deletes(value) if _is_mapping(value) else value
-        for key, value in values.items()
-        if value is not DELETE
-    }
+def _shape_at(shape: Shape | None, step: Any) -> Shape | None:
+    """Returns the shape one step below, as far as annotations tell."""
+    if shape is None:
+        return None
+    if isinstance(step, str) and step in shape.names:
+        return shape.field(step)
+    return shape.items if shape.kind in (Kind.MAP, Kind.VECTOR) else None
+
+
+def _made(values: Any, shape: Shape | None, name: Any) -> Any:
+    """Returns what a mapping stands for where there is nothing: a record of its fields, or a map of its items."""
+    if not _is_mapping(values):
+        return values
+    if shape is not None and shape.kind is Kind.ANY:
+        arms = [arm for arm in get_args(shape.annotation) if isinstance(arm, type) and is_record(arm)]
+        shape = shape_of(arms[0]) if len(arms) == 1 else None
+    kept = {key: value for key, value in values.items() if value is not DELETE}
+    if shape is None or shape.record is None:
+        return {key: _made(value, _shape_at(shape, key), key) for key, value in kept.items()}
+    for field in kept:
+        if field not in shape.names:
+            raise no_such_field(shape, str(field))
+    fields = {field: _made(value, shape.field(field), field) for field, value in kept.items()}
+    try:
+        return made_of_fields(shape.record, fields)
+    except TypeError as error:
+        raise WrongType(
+            f"{name!r} is new, and {shape.record.__qualname__} cannot be made of what was merged: {error}"
+        ) from error

@@ -8,6 +8,7 @@ from collections.abc import Iterable
 from typing import Annotated, Any, TypeAlias, TypeVar, cast, get_args, get_origin, get_type_hints
 
 from ropewalk._errors import NotFrozen, StateError
+from ropewalk._load import state as _native
 from ropewalk.state._zones import ArrayShape, Zone
 
 #: The names of the fields, in order, and their annotations.
@@ -20,12 +21,13 @@ _HINTS = "__ropewalk_hints__"
 
 def is_record(kind: Any) -> bool:
     """Whether a class is a record of one of the four kinds, frozen or not."""
-    return is_dataclass(kind) or _is_struct(kind) or _is_model(kind) or _is_named_tuple(kind)
+    return is_dataclass(kind) or _is_struct(kind) or is_model(kind) or _is_named_tuple(kind)
 
 
 def is_dataclass(kind: Any) -> bool:
     """Whether a class is a dataclass; to a type checker, a class that is `Any` stays that."""
-    return dataclasses.is_dataclass(kind)
+    # A draft of one shows its fields, so that `dataclasses.asdict` takes it.
+    return kind is not _native.RecordDraft and dataclasses.is_dataclass(kind)
 
 
 def _is_struct(kind: type) -> bool:
@@ -33,7 +35,7 @@ def _is_struct(kind: type) -> bool:
     return isinstance(getattr(kind, "__struct_fields__", None), tuple) and hasattr(kind, "__struct_config__")
 
 
-def _is_model(kind: type) -> bool:
+def is_model(kind: type) -> bool:
     # `BaseModel` itself has no fields, and a value of it is whatever it is.
     return isinstance(getattr(kind, "model_fields", None), dict) and hasattr(kind, "__pydantic_complete__")
 
@@ -58,13 +60,36 @@ def fields_of(kind: type, where: str) -> Fields:
         if not record.__struct_config__.frozen:
             raise _not_frozen(kind, where, f"class {kind.__name__}(msgspec.Struct, frozen=True)")
         return _annotated(list(record.__struct_fields__), kind)
-    if _is_model(kind):
+    if is_model(kind):
         if not record.model_config.get("frozen"):
             raise _not_frozen(kind, where, "model_config = ConfigDict(frozen=True)")
         if not record.__pydantic_complete__:
             record.model_rebuild(raise_errors=False, _types_namespace=_names_around(kind))
         return {name: _of_model(field) for name, field in record.model_fields.items()}
     return _annotated(list(record._fields), kind)
+
+
+def made_of_fields(kind: Any, fields: dict[str, Any]) -> Any:
+    """Calls the class of a record with its fields, by their names; a model may ask for others, which are aliases."""
+    if not is_model(kind):
+        return kind(**fields)
+    return kind.model_validate(as_input(kind, fields))
+
+
+def as_input(kind: Any, fields: dict[str, Any]) -> dict[str, Any]:
+    """Returns fields of a model under the names by which the model takes them."""
+    if not is_model(kind) or kind.model_config.get("populate_by_name"):
+        return fields
+    found: dict[str, Any] = {}
+    for name, value in fields.items():
+        known = kind.model_fields.get(name)
+        alias = None if known is None else known.validation_alias or known.alias
+        for one in getattr(alias, "choices", [alias]):
+            if isinstance(one, str):
+                name = one
+                break
+        found[name] = value
+    return found
 
 
 def _not_frozen(kind: type, where: str, how: str) -> NotFrozen:

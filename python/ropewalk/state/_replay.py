@@ -9,7 +9,8 @@ from typing import Any, cast
 from ropewalk._errors import StateError
 from ropewalk._load import state as _native
 from ropewalk.state._arrays import changed_runs, patched
-from ropewalk.state._kinds import replaced
+from ropewalk.state._kinds import names_of, replaced
+from ropewalk.state._moved import note_lost, renamed
 from ropewalk.state._records import is_record
 
 PMap = _native.PMap
@@ -102,10 +103,17 @@ def _applied(at: Any, changes: Changes, depth: int) -> Any:
 def _below(at: Any, changes: Changes, depth: int) -> Any:
     """Applies changes of parts of `at`."""
     if is_record(type(at)):
-        fields: dict[str, Any] = {}
+        kind = cast("Any", type(at))
+        names, fields = names_of(kind), dict[str, Any]()
         for name, part in _by_step(changes, depth):
+            if name not in names:
+                name = cast("str", renamed(kind).get(name, name))
+            if name not in names:
+                # The class has lost the field since.
+                note_lost(kind, name)
+                continue
             fields[name] = _applied(fields[name] if name in fields else getattr(at, name), part, depth + 1)
-        return replaced(at, fields)
+        return replaced(at, fields) if fields else at
     if is_map(at):
         old = at
         for key, part in _by_step(changes, depth):

@@ -14,9 +14,9 @@ from ropewalk._load import state as _native
 from ropewalk.result import Err
 from ropewalk.state._arrays import Lent, sealed_memory
 from ropewalk.state._codec import loads
+from ropewalk.state._form import native_rule
 from ropewalk.state._kinds import kind_of, plain
 from ropewalk.state._replay import Change, applied
-from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import shape_of
 from ropewalk.state._task import Task
 
@@ -84,7 +84,7 @@ def run_in_worker(
         state = _partial(kind, {part.name or "": _value(part) for part in parts})
     shape = shape_of(kind)
     function: Callable[..., Any] = task
-    rule = compile_rule(shape, None, _native.Rule, _native.Rule.link)
+    rule = native_rule(shape, None)
     meta: Any = None
     if isinstance(task, Task):
         function, rule = task.__wrapped__, task.rule_for(shape)

@@ -121,11 +121,15 @@ def compile_rule(
     contract: Contract | None,
     make: Callable[[bool, bool, int, type | None, tuple[str, ...]], R],
     link: Callable[[R, tuple[R | None, ...] | None, R | None, Shape | None], object],
+    settle: Callable[[R, Shape], object] = ...,
 ) -> R: ...
-def compile_rule(shape: Shape, contract: Contract | None, make: Any = Rule, link: Any = Rule.link) -> Any:
+def compile_rule(
+    shape: Shape, contract: Contract | None, make: Any = Rule, link: Any = Rule.link, settle: Any = None
+) -> Any:
     """Returns the rule of a whole state; without a contract all is allowed that the zones allow.
 
-    `make` and `link` are the constructor and the `link` of another class of rules.
+    `make` and `link` are the constructor and the `link` of another class of rules; `settle` is called with each rule
+    and the shape of its place.
 
     Raises:
         StateError: the contract is of another state.
@@ -163,6 +167,8 @@ def compile_rule(shape: Shape, contract: Contract | None, make: Any = Rule, link
             if shape.items is not None:
                 items = rule_of(shape.items, declared.below(EACH))
         link(one, fields, items, shape if shape.kind is not Kind.LEAF and has_arrays(shape) else None)
+        if settle is not None:
+            settle(one, shape)
         return one
 
     return placed(shape, _whole(shape, contract).arrived(shape))

@@ -58,10 +58,12 @@ class Shape:
 
     __slots__ = (
         "__weakref__",
+        "_forms",
         "_has_arrays",
         "_places",
         "annotation",
         "array",
+        "declared",
         "fields",
         "items",
         "key",
@@ -82,6 +84,8 @@ class Shape:
         self.fields: tuple[Shape, ...] = ()
         self.items: Shape | None = None
         self.key: type | None = None
+        #: The annotations of the fields, or of a map's keys and values, or of a vector's items.
+        self.declared: tuple[Any, ...] = ()
         self.annotation = annotation
         #: The dimensions of an array in shared memory.
         self.array: ArrayShape | None = None
@@ -91,6 +95,8 @@ class Shape:
         self._places: Any = None
         #: What `has_arrays` has found; `None` before it was asked.
         self._has_arrays: bool | None = None
+        #: The forms of the places below, which `_form` makes when a store asks.
+        self._forms: Any = None
 
     def field(self, name: str) -> Shape:
         """Returns the shape of a field.
@@ -113,6 +119,7 @@ class Shape:
             self.key,
             array,
         )
+        made.declared = self.declared
         return made
 
     def __repr__(self) -> str:
@@ -146,9 +153,13 @@ def no_such_field(shape: Shape, name: str) -> NoSuchPath:
 
 def name_of(annotation: Any) -> str:
     """Returns how an annotation is written, without its module."""
+    if annotation is type(None):
+        return "None"
     if isinstance(annotation, type) and not get_args(annotation):
         return annotation.__qualname__.rpartition("<locals>.")[2]
     origin = get_origin(annotation)
+    if origin is Literal:
+        return f"Literal[{', '.join(map(repr, get_args(annotation)))}]"
     if isinstance(origin, type):
         if origin is UnionType:
             return " | ".join(map(name_of, get_args(annotation)))
@@ -215,6 +226,7 @@ class _Building:
         """Completes the shapes in zones."""
         for made, shape in self._waiting:
             made.names, made.fields, made.items, made.key = shape.names, shape.fields, shape.items, shape.key
+            made.declared = shape.declared
 
     def of(self, annotation: Any, where: str, bound: dict[Any, Any]) -> Shape:
         """Returns the shape of an annotation; `bound` has the values of type variables."""
@@ -310,6 +322,7 @@ class _Building:
             raise StateError(f"{where} is annotated with {name_of(annotation)}; write {wanted}")
         made = Shape(Kind.MAP if is_map else Kind.VECTOR, annotation)
         made.items = self.of(arguments[-1], f"{where}[...]", bound)
+        made.declared = tuple(filled(one, bound) for one in arguments)
         if is_map:
             key = bound.get(arguments[0], arguments[0]) if isinstance(arguments[0], TypeVar) else arguments[0]
             while isinstance(key, NewType):
@@ -338,6 +351,7 @@ class _Building:
         fields: Fields = fields_of(kind, where)
         own = parameters_of(kind, given)
         made.names = tuple(fields)
+        made.declared = tuple(filled(one, own) for one in fields.values())
         owner = name_of(kind)
         self._within.append(kind)
         made.fields = tuple(self.of(one, f"{owner}.{name}", own) for name, one in fields.items())

@@ -18,6 +18,7 @@ from ropewalk._errors import HistoryGone, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._array_shapes import entered, with_lengths
 from ropewalk.state._effects import Effect, Effects
+from ropewalk.state._form import form_of, native_rule
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
 from ropewalk.state._past import check_transients, gone, step_from, transient_parts
@@ -27,7 +28,6 @@ from ropewalk.state._prepared import Prepared, name_of, prepared_for
 from ropewalk.state._records import is_record
 from ropewalk.state._remote import Remote, Submitted, runs_elsewhere, submitted_to_thread
 from ropewalk.state._replay import is_map
-from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape, shape_of
 from ropewalk.state._signed import signature_for, signed, with_signature
 from ropewalk.state._slots import Slots
@@ -121,6 +121,7 @@ class Store(_native.StoreBase, Generic[S]):
 
     Raises:
         NotFrozen: a part of the state may change in place.
+        WrongType: a part of it is none of what its annotation allows.
         JournalError: the journal cannot be opened, and its subclasses as `Journal` raises them.
         StateError: the journal is one of another state; or a part of a vector's items is transient.
         InvariantBroken: the first state breaks an invariant.
@@ -182,7 +183,6 @@ class Store(_native.StoreBase, Generic[S]):
         checked_choice("sync", sync, ("always", "group", "interval"))
         shape = _shape_for(state, policy)
         frozen: Any = entered(shape, state)
-        given = frozen
         if not (is_map(frozen) or is_record(type(frozen))):
             raise StateError(
                 f"the state of a store must be a record or a mapping, such as a frozen dataclass or a PMap, and not of "
@@ -196,6 +196,7 @@ class Store(_native.StoreBase, Generic[S]):
         else:
             shape = shape_of(type(frozen))
         check_transients(shape)
+        given = frozen = _native.freeze(frozen, form_of(shape))
         log = None
         version = 0
         if journal is None:
@@ -235,7 +236,7 @@ class Store(_native.StoreBase, Generic[S]):
             log.compare_constants(shape, given, frozen)
         self._retries = retries
         self._swaps = log is None and not transient_parts(self._shape)
-        self._whole = compile_rule(self._shape, None, _native.Rule, _native.Rule.link)
+        self._whole = native_rule(self._shape, None)
         self._tasks = weakref.WeakKeyDictionary()
         self._last = (object(), Prepared(len, self._whole, Meta(), 0))
         self._held = _Held()
@@ -489,7 +490,7 @@ class Store(_native.StoreBase, Generic[S]):
                 # It was given up, and a coroutine may have waited for it.
                 self._turns.wake()
         if taken is None:
-            raise Entangled(label or "the block")
+            raise Entangled(label)
         return taken
 
     def _end_claim(self, claim: object) -> None:

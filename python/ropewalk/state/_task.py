@@ -23,10 +23,9 @@ from typing import (
 
 from ropewalk._checked import checked_count
 from ropewalk._errors import ContractViolation
-from ropewalk._load import state as _native
 from ropewalk.state._contract import Contract
+from ropewalk.state._form import native_rule
 from ropewalk.state._paths import Path
-from ropewalk.state._rule import compile_rule
 from ropewalk.state._shape import Shape
 
 P = ParamSpec("P")
@@ -108,7 +107,7 @@ class Task(Generic[P, R]):
         if rule is None:
             contract = self.contract if self.strict is True else None
             try:
-                rule = compile_rule(shape, contract, _native.Rule, _native.Rule.link)
+                rule = native_rule(shape, contract)
             except ContractViolation as error:
                 error.task = self.label
                 raise

@@ -22,10 +22,10 @@ if TYPE_CHECKING:
 class Entangled(Conflict):
     """A thread that has a claim has waited long enough for the claim of another, which may wait for it."""
 
-    def __init__(self, label: str) -> None:
+    def __init__(self, label: str | None) -> None:
         super().__init__(
-            f"{label} ran within a transaction that others wait for, and has waited in vain for one of theirs. "
-            f"Run such transactions one behind the other, or in the same order everywhere"
+            f"{label or 'a block'} ran within a transaction that others wait for, and the claim of one of them has not "
+            f"ended meanwhile. Run such transactions one behind the other, or in the same order everywhere"
         )
 
 

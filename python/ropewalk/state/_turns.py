@@ -28,7 +28,7 @@ _MOST_CLAIMS = 20
 #: How long a thread with a claim waits for the claims of others, in seconds: they may wait for it.
 _PATIENCE = 0.05
 #: The same for a block with `exclusive=True`, which cannot be run again.
-LONG_PATIENCE = 2.0
+LONG_PATIENCE = 0.4
 #: A coroutine looks by itself whether its turn has come: after so many seconds first, and at most. An interrupt can end
 #: a claim between any two lines, and then nothing wakes what waits for it.
 _FIRST_LOOK, _LAST_LOOK = 0.005, 0.32
@@ -97,7 +97,7 @@ def run_below(
         done = store._attempt(function, rule, meta, store._held.claim, args, kwargs)
         if done is not None:
             return done
-    raise Entangled(meta.label or "the task")
+    raise Entangled(meta.label)
 
 
 async def run_in_loop(

@@ -16,6 +16,7 @@ use ropewalk_capi::object::{Object, Raised};
 use super::cell::{CHILD, Cell, DELETED, READ, SEEN, WRITTEN};
 use super::scope::{self, Head};
 use super::{check_write, enter, freeze, savepoint, stored};
+use crate::form::Form;
 use crate::node::Pointer;
 use crate::rule::{Below, Zone};
 use crate::types::State;
@@ -257,6 +258,18 @@ impl Draft {
         }
     }
 
+    /// Checks that the map can have a key.
+    ///
+    /// # Safety
+    ///
+    /// A draft of ours, and a live key.
+    unsafe fn check_key(&self, types: &State, own: Pointer, key: Pointer) -> Result<(), Raised> {
+        let form = self.head.rule().form().and_then(Form::key);
+        let whole = freeze::Place { head: &self.head, draft: own, step: ptr::null_mut(), form };
+        // SAFETY: the caller's.
+        unsafe { freeze::check_key(types, &whole, key) }
+    }
+
     /// Whether the contract lets the map be read whole.
     unsafe fn read_whole(&self, types: &State, own: Pointer) -> Result<(), Raised> {
         if !self.head.rule().reads {
@@ -318,7 +331,7 @@ unsafe fn get(own: Pointer, key: Pointer) -> Result<Option<Object>, Raised> {
             {
                 // A counter that no transaction has counted yet, or that this one has deleted, is 0.
                 // It is a key from here on, if it is counted.
-                freeze::check_key(types, key)?;
+                draft.check_key(types, own, key)?;
                 let zero = Object::own(ffi::PyLong_FromLong(0))?;
                 let child = enter(types, &draft.head, own, key, &below, zero.as_ptr(), is_fresh)?;
                 let Some(entry) = draft.entries().list.get_mut(index) else { return Ok(None) };
@@ -440,8 +453,12 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
             if !is_new {
                 check_write(types, &draft.head, own, key, &below)?;
             }
-            freeze::check_key(types, key)?;
-            let value = stored(types, &draft.head, own, key, value)?;
+            draft.check_key(types, own, key)?;
+            let form = match draft.head.rule().form() {
+                Some(form) => form.at_key(key)?,
+                None => None,
+            };
+            let value = stored(types, &draft.head, own, key, form, value)?;
             if is_new && !vector::is_vector(value.as_ptr()) {
                 ffi::PyErr_Format(
                     ffi::PyExc_TypeError,

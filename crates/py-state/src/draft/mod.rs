@@ -34,6 +34,7 @@ pub(crate) mod vector;
 use ropewalk_capi::heap::{Field, content};
 use ropewalk_capi::object::{Object, Raised};
 
+use crate::form::Form;
 use crate::kinds::{self, Kind};
 use crate::node::Pointer;
 use crate::rule::{Below, Rule, Zone};
@@ -168,17 +169,19 @@ unsafe fn stored(
     head: &Head,
     draft: Pointer,
     step: Pointer,
+    form: Option<&Form>,
     value: Pointer,
 ) -> Result<Object, Raised> {
+    let place = freeze::Place { head, draft, step, form };
     let arrays = head.rule().arrays.get();
     // SAFETY: the caller's.
     unsafe {
         if arrays.is_null() {
-            return freeze::freeze(types, value);
+            return freeze::freeze(types, &place, value);
         }
         let step = if step.is_null() { Object::none() } else { Object::share(step)? };
         let value = array::ask(types, c"admitted", &[arrays, draft, step.as_ptr(), value])?;
-        freeze::freeze(types, value.as_ptr())
+        freeze::freeze(types, &place, value.as_ptr())
     }
 }
 

@@ -12,7 +12,7 @@ use ropewalk_capi::object::{Object, Raised};
 
 use super::cell::{CHILD, Cell, READ, WRITTEN};
 use super::scope::{self, Head};
-use super::{check_write, enter, savepoint, stored};
+use super::{check_write, enter, savepoint, shown, stored};
 use crate::node::Pointer;
 use crate::record::Record;
 use crate::types::State;
@@ -193,15 +193,69 @@ unsafe fn other(own: Pointer, name: Pointer, draft: &Draft) -> Result<Object, Ra
                     }
                     Err(Raised) => return Err(Raised),
                 };
-                let bind = (*ffi::Py_TYPE(found.as_ptr())).tp_descr_get;
-                return match bind {
-                    Some(bind) => Object::own(bind(found.as_ptr(), own, class.as_ptr())),
-                    None => Ok(found),
-                };
+                let Some(bind) = (*ffi::Py_TYPE(found.as_ptr())).tp_descr_get else { return Ok(found) };
+                if is_of_library(one, name)? {
+                    // It looks into the object, which a draft is not.
+                    let value = shown::current(scope::types(own)?, own)?;
+                    return Object::own(bind(found.as_ptr(), value.as_ptr(), class.as_ptr()));
+                }
+                return Object::own(bind(found.as_ptr(), own, class.as_ptr()));
             }
         }
-        Object::own(ffi::PyObject_GenericGetAttr(own, name))
+        let found = Object::own(ffi::PyObject_GenericGetAttr(own, name));
+        if found.is_err() && !is_special && ffi::PyErr_ExceptionMatches(ffi::PyExc_AttributeError) != 0 {
+            ffi::PyErr_Clear();
+            return Err(absent(scope::types(own)?, class.as_ptr(), name));
+        }
+        found
     }
+}
+
+/// Whether an attribute that a class defines is a method of pydantic or of named tuples.
+///
+/// # Safety
+///
+/// A live class, and a live string.
+unsafe fn is_of_library(class: Pointer, name: Pointer) -> Result<bool, Raised> {
+    // SAFETY: the caller's; the type of the module's name is checked before it is read as a string.
+    unsafe {
+        if class == (&raw mut ffi::PyTuple_Type).cast() {
+            return Ok(true);
+        }
+        let is = |text: &std::ffi::CStr| ffi::PyUnicode_CompareWithASCIIString(name, text.as_ptr()) == 0;
+        if is(c"_replace") || is(c"_asdict") {
+            return Ok(ffi::PyType_IsSubtype(class.cast(), &raw mut ffi::PyTuple_Type) != 0);
+        }
+        let module = Object::share(class)?.attribute(c"__module__")?;
+        let prefix = ropewalk_capi::object::text("pydantic.")?;
+        if ffi::PyUnicode_Check(module.as_ptr()) == 0 {
+            return Ok(false);
+        }
+        match ffi::PyUnicode_Tailmatch(module.as_ptr(), prefix.as_ptr(), 0, isize::MAX, -1) {
+            -1 => Err(Raised),
+            answer => Ok(answer == 1),
+        }
+    }
+}
+
+/// Raises the exception for a field that a record has not.
+///
+/// # Safety
+///
+/// A live class, and a live string.
+#[cold]
+unsafe fn absent(types: &State, class: Pointer, name: Pointer) -> Raised {
+    // SAFETY: the caller's; the hook gives an exception or raises one.
+    unsafe {
+        if types.absent.is_null() {
+            return errors::fail(c"ropewalk.state was not imported");
+        }
+        let made = Object::share(types.absent).and_then(|hook| hook.call(&[class, name]));
+        if let Ok(error) = made {
+            ffi::PyErr_SetObject(ffi::Py_TYPE(error.as_ptr()).cast(), error.as_ptr());
+        }
+    }
+    Raised
 }
 
 /// `tp_setattro`.
@@ -226,13 +280,7 @@ unsafe fn set(own: Pointer, name: Pointer, value: Pointer) -> Result<(), Raised>
         let info = draft.info();
         let class = ffi::Py_TYPE(draft.head.base.get());
         let Some(index) = info.index(name) else {
-            ffi::PyErr_Format(
-                ffi::PyExc_AttributeError,
-                c"%.200s has no field %R; a draft has the fields of its record".as_ptr(),
-                (*class).tp_name,
-                name,
-            );
-            return Err(Raised);
+            return Err(absent(types, class.cast(), name));
         };
         if value.is_null() {
             ffi::PyErr_Format(
@@ -249,7 +297,8 @@ unsafe fn set(own: Pointer, name: Pointer, value: Pointer) -> Result<(), Raised>
         }
         let below = draft.head.rule().field(draft.head.rule.get(), draft.info.get(), index);
         check_write(types, &draft.head, own, name, &below)?;
-        let value = stored(types, &draft.head, own, name, value)?;
+        let form = draft.head.rule().form().and_then(|form| form.field(draft.info.get(), index));
+        let value = stored(types, &draft.head, own, name, form, value)?;
         savepoint::save(types, own, &draft.head)?;
         let (was_child, old) = {
             let cell = &mut draft.cells()[index];

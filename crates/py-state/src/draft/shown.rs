@@ -128,8 +128,8 @@ pub(super) unsafe fn checked(types: &State, own: Pointer) -> Result<Object, Rais
     }
 }
 
-/// The value that a draft's place has now, without any record of it. `is_unfit` says of an exception whether a class has
-/// refused the values of a record's fields.
+/// The value that a draft's place has now, without any record of it. `is_unfit` says of an exception whether a class
+/// has refused the values of a record's fields.
 ///
 /// # Safety
 ///

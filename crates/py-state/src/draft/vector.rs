@@ -16,6 +16,7 @@ use ropewalk_capi::object::{Object, Raised};
 use super::cell::{CHILD, Cell, READ, WRITTEN};
 use super::scope::{self, Head};
 use super::{check_write, enter, savepoint, stored};
+use crate::form::Form;
 use crate::node::Pointer;
 use crate::rule::Zone;
 use crate::types::State;
@@ -218,6 +219,24 @@ impl Draft {
         }
     }
 
+    /// The value to store for an item; `step` is its index, or null behind the last one.
+    ///
+    /// # Safety
+    ///
+    /// Live objects.
+    #[inline]
+    unsafe fn frozen(
+        &self,
+        types: &State,
+        own: Pointer,
+        step: Pointer,
+        value: Pointer,
+    ) -> Result<Object, Raised> {
+        let form = self.head.rule().form().and_then(Form::item);
+        // SAFETY: the caller's.
+        unsafe { stored(types, &self.head, own, step, form, value) }
+    }
+
     /// Whether items may be moved, removed or put between others.
     unsafe fn check_moves(&self, types: &State, own: Pointer) -> Result<(), Raised> {
         let rule = self.head.rule();
@@ -379,7 +398,7 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
         }
         let below = draft.head.rule().item(draft.head.rule.get());
         check_write(types, &draft.head, own, key, &below)?;
-        let value = stored(types, &draft.head, own, key, value)?;
+        let value = draft.frozen(types, own, key, value)?;
         savepoint::save(types, own, &draft.head)?;
         let Some(at) = draft.find(types, own, index)? else {
             ffi::PyErr_Format(ffi::PyExc_IndexError, c"the vector has no item %zd".as_ptr(), index);
@@ -487,7 +506,7 @@ unsafe fn appended(own: Pointer, value: Pointer) -> Result<(), Raised> {
         if !draft.head.rule().writes {
             return Err(scope::violated(types, &draft.head, own, ptr::null_mut(), "append"));
         }
-        let value = stored(types, &draft.head, own, ptr::null_mut(), value)?;
+        let value = draft.frozen(types, own, ptr::null_mut(), value)?;
         savepoint::save(types, own, &draft.head)?;
         let mut cell = Cell::default();
         drop(cell.write(Some(value)));
@@ -550,7 +569,7 @@ pub(crate) unsafe extern "C" fn insert(own: Pointer, arguments: *mut Pointer, co
             draft.head.open()?;
             let types = scope::types(own)?;
             draft.check_moves(types, own)?;
-            let value = stored(types, &draft.head, own, *arguments, *arguments.add(1))?;
+            let value = draft.frozen(types, own, *arguments, *arguments.add(1))?;
             savepoint::save(types, own, &draft.head)?;
             draft.spread(types, own)?;
             let mut cell = Cell::default();

@@ -3,9 +3,9 @@
 //! A claim is a capsule that ends it when it goes: an interrupt that comes after the claim was granted, and before the
 //! program's side has a name for it, drops it.
 //!
-//! A thread may hold a claim while it waits for another: its transaction runs others, of this store or of another one. So
-//! two threads could wait for each other. A thread that holds a claim therefore has a *patience*, after which its wait
-//! ends as a conflict.
+//! A thread may hold a claim while it waits for another: its transaction runs others, of this store or of another one.
+//! So two threads could wait for each other. A thread that holds a claim therefore has a *patience*, after which its
+//! wait ends as a conflict.
 
 use std::cell::Cell;
 use std::ffi::CStr;
@@ -97,8 +97,8 @@ impl Drop for Patient {
     }
 }
 
-/// Makes a claim and does not wait until it is granted; gives what `_claim` does. The thread's patience stays as it is: it
-/// runs other coroutines while the one that claims waits.
+/// Makes a claim and does not wait until it is granted; gives what `_claim` does. The thread's patience stays as it is:
+/// it runs other coroutines while the one that claims waits.
 pub(super) fn asked(this: &Store, slots: Slots) -> Result<Object, Raised> {
     let number = this.claims.claim(slots);
     let claims = Arc::clone(&this.claims);
@@ -141,9 +141,9 @@ pub(super) fn allowed(this: &Store, slots: &Slots, claim: u64) -> Result<(), Rai
     Err(errors::raise(&Error::new(Code::Conflict, text)))
 }
 
-/// `store._claim(rule, patience)`: claims the parts that the rule's transactions touch, and waits until they are granted;
-/// gives the claim's number, and a capsule that ends the claim when it goes. From then on this thread waits for others no
-/// longer than `patience` seconds. `None` if it does so already, and that time has passed.
+/// `store._claim(rule, patience)`: claims the parts that the rule's transactions touch, and waits until they are
+/// granted; gives the claim's number, and a capsule that ends the claim when it goes. From then on this thread waits
+/// for others no longer than `patience` seconds. `None` if it does so already, and that time has passed.
 #[entry]
 pub(crate) unsafe extern "C" fn claim(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: a store of ours, and as many live arguments as `count` says, which are checked.

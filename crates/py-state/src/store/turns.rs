@@ -27,8 +27,8 @@ unsafe fn rule_of<'a>(own: Pointer, rule: Pointer) -> Result<&'a Rule, Raised> {
     }
 }
 
-/// `store._ask(rule)`: claims the parts that the rule's transactions touch; gives at once what `_claim` does, though the
-/// claim may not be granted yet.
+/// `store._ask(rule)`: claims the parts that the rule's transactions touch; gives at once what `_claim` does, though
+/// the claim may not be granted yet.
 #[entry]
 pub(crate) unsafe extern "C" fn ask(own: Pointer, rule: Pointer) -> Pointer {
     // SAFETY: a store of ours, and a live argument.

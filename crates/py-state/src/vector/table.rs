@@ -10,6 +10,7 @@ use ropewalk_capi::object::{Object, Raised};
 use super::object::Content;
 use super::parts::Parts;
 use super::{builder, methods, object, protocol, walk};
+use crate::schema;
 use crate::types::State;
 
 const NONE: std::ffi::c_int = ffi::METH_NOARGS;
@@ -79,6 +80,7 @@ fn table() -> Vec<ffi::PyMethodDef> {
         method(c"mutate", methods::mutate, NONE, MUTATE),
         method(c"__copy__", methods::itself, NONE, c"__copy__($self, /)\n--\n\nThe vector itself."),
         method(c"__reduce__", methods::reduce, NONE, c"__reduce__($self, /)\n--\n\nFor pickle and copy."),
+        schema::definition(),
         method(c"__class_getitem__", ffi::Py_GenericAlias, ONE | ffi::METH_CLASS, c"For annotations."),
     ]
 }
