@@ -540,6 +540,19 @@ class StoreBase:
         kwargs: dict[str, Any],
         /,
     ) -> tuple[Any, tuple[int, int] | None] | None: ...
+    def _attempt_now(
+        self,
+        function: Callable[..., Any],
+        rule: Rule,
+        label: Any,
+        claim: int,
+        args: tuple[Any, ...],
+        kwargs: dict[str, Any],
+        /,
+    ) -> tuple[Any, tuple[int, int] | None] | None: ...
+    def _ask(self, rule: Rule, /) -> tuple[int, object]: ...
+    def _is_granted(self, number: int, /) -> bool: ...
+    def _is_allowed(self, rule: Rule, /) -> bool: ...
     def _wait(self, version: int, epoch: int, /) -> None: ...
     def _replace(
         self,
@@ -570,10 +583,12 @@ def set_hooks(
         Exception,
     ],
     absent: Callable[[type, str], Exception],
+    check_effect: Callable[[Any], object],
     err: type,
     /,
 ) -> None:
-    """Sets what asks the package about classes, what makes its errors and its results, and the class of failures."""
+    """Sets what asks the package about classes, makes its errors and its results, and checks what runs after a commit;
+    and the class of failures."""
 
 def set_arrays(arrays: object, kind: type | None, /) -> None:
     """Sets what makes, checks and settles arrays, and NumPy's class of them once it is imported."""

@@ -14,6 +14,11 @@ use ropewalk_capi::entry;
 use ropewalk_capi::heap::{self, Layout, Type};
 use ropewalk_capi::object::{Object, Raised};
 
+/// The repr of a collection with more parts than this shows the first ones, and says how many there are more.
+pub(crate) const MOST_SHOWN: usize = 1000;
+/// So many are shown then.
+pub(crate) const SHOWN: usize = 10;
+
 /// An object of the interpreter.
 pub(crate) type Pointer = *mut ffi::PyObject;
 

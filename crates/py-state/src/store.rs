@@ -14,6 +14,7 @@ mod claiming;
 mod commit;
 mod past;
 mod shown;
+mod turns;
 
 use std::collections::VecDeque;
 use std::ffi::{CStr, c_int, c_void};
@@ -35,11 +36,12 @@ use crate::node::Pointer;
 use crate::types::{self, State};
 
 pub(crate) use claiming::{claim, release};
-pub(crate) use commit::{begin, commit, replace, run_once, wait};
+pub(crate) use commit::{begin, commit, replace, run_now, run_once, wait};
 pub(crate) use past::{past, step};
 pub(crate) use shown::{
     close, durable, has_claims, has_effects, is_closed, is_due, next_effects, snapshot, version, versions,
 };
+pub(crate) use turns::{ask, is_allowed, is_granted};
 
 /// The name of the capsule in which `ropewalk._journal` hands a journal over.
 const CAPSULE: &CStr = c"ropewalk.journal";
@@ -58,6 +60,28 @@ struct Version {
     same: u64,
     /// The version before that one, in the sense of undo; `NONE` if there is none.
     before: u64,
+    /// The thread whose transaction made it; 0 if none did.
+    thread: usize,
+}
+
+/// A state that undo and redo go to: that of a version that no undo has made. They are kept beside the versions, of
+/// which each undo makes one more.
+struct Own {
+    /// The version's number.
+    same: u64,
+    before: u64,
+    root: Object,
+}
+
+/// What a new version is to undo and redo.
+#[derive(Clone, Copy)]
+enum Form {
+    /// A state of its own.
+    New,
+    /// The state of the version before, but for transient places: there is nothing to undo.
+    Transient,
+    /// The state of an older version, and which one is before that.
+    Past { same: u64, before: u64 },
 }
 
 /// A commit whose record is on its way.
@@ -71,6 +95,8 @@ struct Pending {
 struct Inner {
     /// The versions that are kept, the newest last; never empty until the store is cleared.
     versions: VecDeque<Version>,
+    /// What undo and redo go to, the newest last; as many at most.
+    own: VecDeque<Own>,
     most: usize,
     /// Rises with every failure of the journal; the versions behind the durable one are then given up.
     epoch: u64,
@@ -124,8 +150,9 @@ struct New<'a> {
     effects: Option<&'a Object>,
     slots: &'a Slots,
     claim: u64,
-    /// For an undo or a redo: the version whose state this is, and the one before it.
-    stands_for: Option<(u64, u64)>,
+    /// The thread of the transaction; 0 for none.
+    thread: usize,
+    form: Form,
 }
 
 impl Store {
@@ -159,7 +186,7 @@ impl Store {
             if self.claims.forbids(new.slots, new.claim) {
                 return Step::Claimed;
             }
-            let (number, before) = (newest.number + 1, newest.same);
+            let (number, was) = (newest.number + 1, (newest.same, newest.before));
             let ticket = match (self.journal.get(), new.record) {
                 (Some(journal), Some(record)) => match journal.enqueue([record]) {
                     Ok((ticket, is_full)) => Some((Arc::new(ticket), is_full)),
@@ -174,8 +201,15 @@ impl Store {
                 gone.extend(inner.durable.1.replace(root.clone()));
                 inner.durable.0 = number;
             }
-            let (same, before) = new.stands_for.unwrap_or((number, before));
-            inner.versions.push_back(Version { number, root, label, at, same, before });
+            let (same, before) = match new.form {
+                Form::New => {
+                    inner.own.push_back(Own { same: number, before: was.0, root: root.clone() });
+                    (number, was.0)
+                }
+                Form::Transient => was,
+                Form::Past { same, before } => (same, before),
+            };
+            inner.versions.push_back(Version { number, root, label, at, same, before, thread: new.thread });
             if let Some(effects) = effects {
                 inner.effects.push_back((number, effects));
             }
@@ -183,6 +217,9 @@ impl Store {
                 if let Some(old) = inner.versions.pop_front() {
                     gone.extend([old.root, old.label]);
                 }
+            }
+            while inner.own.len() > inner.most {
+                gone.extend(inner.own.pop_front().map(|old| old.root));
             }
             Step::Done(number, inner.epoch, ticket)
         })();
@@ -294,7 +331,11 @@ impl Inner {
                 at: 0.0,
                 same: durable,
                 before: NONE,
+                thread: 0,
             });
+        }
+        while self.own.back().is_some_and(|newest| newest.same > durable) {
+            gone.extend(self.own.pop_back().map(|newest| newest.root));
         }
         while self.effects.back().is_some_and(|(version, _)| *version > durable) {
             gone.extend(self.effects.pop_back().map(|(_, list)| list));
@@ -383,9 +424,11 @@ unsafe fn make(kind: *mut ffi::PyTypeObject, arguments: Pointer, named: Pointer)
             at: 0.0,
             same: version,
             before: NONE,
+            thread: 0,
         };
         let inner = Inner {
             versions: VecDeque::from([newest]),
+            own: VecDeque::from([Own { same: version, before: NONE, root: root.clone() }]),
             most: most.max(1).unsigned_abs(),
             epoch: 0,
             ended: Vec::new(),
@@ -421,7 +464,8 @@ pub(crate) unsafe extern "C" fn traverse(own: Pointer, visit: ffi::visitproc, ar
         let versions = inner.versions.iter().flat_map(|kept| [&kept.root, &kept.label]);
         let pending = inner.pending.iter().map(|pending| &pending.root);
         let effects = inner.effects.iter().map(|(_, list)| list);
-        for object in versions.chain(pending).chain(effects).chain(&inner.durable.1) {
+        let own_states = inner.own.iter().map(|kept| &kept.root);
+        for object in versions.chain(own_states).chain(pending).chain(effects).chain(&inner.durable.1) {
             let answer = visit(object.as_ptr(), arg);
             if answer != 0 {
                 return answer;
@@ -441,6 +485,7 @@ pub(crate) unsafe extern "C" fn clear(own: Pointer) -> c_int {
         inner.is_closed = true;
         let gone = (
             std::mem::take(&mut inner.versions),
+            std::mem::take(&mut inner.own),
             std::mem::take(&mut inner.pending),
             std::mem::take(&mut inner.effects),
             inner.durable.1.take(),

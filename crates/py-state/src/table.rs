@@ -86,16 +86,16 @@ pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
     ]
 }
 
-/// `set_hooks(kind_of, violated, plain, misplaced, absent, err)`
+/// `set_hooks(kind_of, violated, plain, misplaced, absent, check_effect, err)`
 #[entry]
 unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: our module, and as many live arguments as `count` says.
     unsafe {
         let done = (|| {
-            let Some(state) = types::MODULE.state(module).filter(|_| count == 6) else {
+            let Some(state) = types::MODULE.state(module).filter(|_| count == 7) else {
                 ffi::PyErr_SetString(
                     ffi::PyExc_TypeError,
-                    c"set_hooks takes five functions and a class".as_ptr(),
+                    c"set_hooks takes six functions and a class".as_ptr(),
                 );
                 return Err(Raised);
             };
@@ -106,12 +106,15 @@ unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: 
                 Object::share(*arguments.add(3))?,
                 Object::share(*arguments.add(4))?,
                 Object::share(*arguments.add(5))?,
+                Object::share(*arguments.add(6))?,
             ];
-            let [kind_of, violated, plain, misplaced, absent, err] = hooks.map(Object::into_ptr);
+            let [kind_of, violated, plain, misplaced, absent, check_effect, err] =
+                hooks.map(Object::into_ptr);
             let old = [
                 std::mem::replace(&mut state.kind_of, kind_of),
                 std::mem::replace(&mut state.violated, violated),
                 std::mem::replace(&mut state.plain, plain),
+                std::mem::replace(&mut state.check_effect, check_effect),
                 std::mem::replace(&mut state.misplaced, misplaced),
                 std::mem::replace(&mut state.absent, absent),
                 std::mem::replace(&mut state.err, err),
@@ -619,6 +622,30 @@ fn store_type(module: &Object) -> Result<Object, Raised> {
                     c"_attempt",
                     store::run_once,
                     c"_attempt($self, function, rule, label, claim, args, kwargs, /)\n--\n\nRuns and commits.",
+                ),
+                fast_method(
+                    c"_attempt_now",
+                    store::run_now,
+                    c"_attempt_now($self, function, rule, label, claim, args, kwargs, /)\n--\n\n\
+As _attempt, but waits for no claim.",
+                ),
+                method(
+                    c"_ask",
+                    store::ask,
+                    ffi::METH_O,
+                    c"_ask($self, rule, /)\n--\n\nClaims parts of the state, and does not wait for them.",
+                ),
+                method(
+                    c"_is_granted",
+                    store::is_granted,
+                    ffi::METH_O,
+                    c"_is_granted($self, number, /)\n--\n\nWhether a claim is granted.",
+                ),
+                method(
+                    c"_is_allowed",
+                    store::is_allowed,
+                    ffi::METH_O,
+                    c"_is_allowed($self, rule, /)\n--\n\nWhether no claim forbids the changes of a rule.",
                 ),
                 fast_method(
                     c"_wait",

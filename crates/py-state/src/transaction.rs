@@ -53,8 +53,9 @@ pub(crate) unsafe fn begin(
 
 /// What a transaction makes of a state.
 pub(crate) enum Made {
-    /// A new state, or nothing if the transaction changes nothing; and the list of changes if it was wanted.
-    State(Option<Object>, Option<Object>),
+    /// A new state, or nothing if the transaction changes nothing; the list of changes if it was wanted; whether there
+    /// are changes outside of transient places.
+    State(Option<Object>, Option<Object>, bool),
     /// It has read what has changed; the transaction knows where.
     Conflict,
 }
@@ -89,6 +90,7 @@ pub(crate) unsafe fn apply(
         let mut out = Out::new(types, !matches!(wanted, Wanted::State))?.guarding();
         match build(&mut out, root.as_ptr(), now) {
             Ok(state) => {
+                let is_lasting = out.is_lasting;
                 let (unchecked, changes) = out.into_parts();
                 let is_repeated = matches!(wanted, Wanted::Changes);
                 for one in unchecked {
@@ -96,7 +98,7 @@ pub(crate) unsafe fn apply(
                         one.run(types, changes.as_ref())?;
                     }
                 }
-                Ok(Made::State(state, changes))
+                Ok(Made::State(state, changes, is_lasting))
             }
             Err(Stop::Raised) => Err(Raised),
             Err(Stop::Conflict(mut steps)) => {
@@ -266,6 +268,7 @@ pub(crate) unsafe extern "C" fn on_commit(own: Pointer, arguments: *mut Pointer,
                 );
                 return Err(Raised);
             }
+            drop(Object::share(types.check_effect)?.call(&[*arguments])?);
             let call = Object::own(ffi::PyTuple_New(count))?;
             for index in 0..count {
                 let part = *arguments.offset(index);
@@ -331,7 +334,7 @@ pub(crate) unsafe extern "C" fn changes(own: Pointer, _: Pointer) -> Pointer {
             let applied = apply(types::of(ffi::Py_TYPE(own))?, scope, base.as_ptr(), Wanted::Changes);
             scope.set_phase(Phase::Open);
             match applied? {
-                Made::State(_, Some(changes)) => Ok(changes),
+                Made::State(_, Some(changes), _) => Ok(changes),
                 _ => Err(errors::raise_text(Code::StateError, "a transaction does not fit to its own base")),
             }
         })();

@@ -53,6 +53,8 @@ pub(crate) struct State {
     pub(crate) misplaced: Pointer,
     /// `absent(class, name)`: the exception for a field that a record has not. Set by the package.
     pub(crate) absent: Pointer,
+    /// `check_effect(function)`: raises for what cannot be called after a commit. Set by the package.
+    pub(crate) check_effect: Pointer,
     /// The class `Err`. Set by the package.
     pub(crate) err: Pointer,
     /// What makes, checks and settles arrays: an object with methods. Set by the package.
@@ -97,6 +99,7 @@ impl State {
             &mut self.plain,
             &mut self.misplaced,
             &mut self.absent,
+            &mut self.check_effect,
             &mut self.err,
             &mut self.arrays,
             &mut self.array,

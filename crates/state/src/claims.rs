@@ -105,10 +105,14 @@ impl Claims {
     /// Waits until a claim is granted or the claims are closed, or until the deadline; tells whether one of these is
     /// so.
     pub fn wait_granted(&self, number: u64, deadline: Option<Instant>) -> bool {
-        self.changed.wait(deadline, || {
-            let table = self.table();
-            table.is_closed || table.is_granted(number)
-        })
+        self.changed.wait(deadline, || self.is_granted(number))
+    }
+
+    /// Whether a claim is granted or the claims are closed.
+    #[must_use]
+    pub fn is_granted(&self, number: u64) -> bool {
+        let table = self.table();
+        table.is_closed || table.is_granted(number)
     }
 
     /// Ends a claim.
@@ -140,7 +144,13 @@ impl Claims {
     /// Waits until no granted claim forbids a change of these parts or the claims are closed, or until the deadline;
     /// tells whether one of these is so.
     pub fn wait_allowed(&self, slots: &Slots, own: u64, deadline: Option<Instant>) -> bool {
-        self.changed.wait(deadline, || self.table().is_closed || !self.forbids(slots, own))
+        self.changed.wait(deadline, || self.is_allowed(slots, own))
+    }
+
+    /// Whether no granted claim forbids a change of these parts, or the claims are closed.
+    #[must_use]
+    pub fn is_allowed(&self, slots: &Slots, own: u64) -> bool {
+        self.table().is_closed || !self.forbids(slots, own)
     }
 }
 
@@ -169,8 +179,8 @@ mod tests {
         let first = claims.claim(of(0b01));
         let second = claims.claim(of(0b11));
         let third = claims.claim(of(0b10));
-        assert!(claims.wait_granted(first, past));
-        assert!(!claims.wait_granted(second, past));
+        assert!(claims.wait_granted(first, past) && claims.is_granted(first));
+        assert!(!claims.wait_granted(second, past) && !claims.is_granted(second));
         // The third waits for the second, which is not granted: else the second might wait for ever.
         assert!(!claims.wait_granted(third, past));
         claims.release(first);
@@ -211,8 +221,10 @@ mod tests {
                 claims.wait_granted(second, None) && claims.wait_allowed(&of(1), second, None)
             })
         };
+        assert!(!claims.is_granted(second) && !claims.is_allowed(&of(1), second));
         claims.close();
         assert!(waiting.join().unwrap_or(false));
+        assert!(claims.is_granted(second) && claims.is_allowed(&of(1), second));
         assert!(claims.forbids(&of(1), second), "it ends no claim");
         claims.release(first);
     }

@@ -18,11 +18,16 @@ from __future__ import annotations
 
 from ropewalk._errors import (
     BadJson,
+    Conflict,
     ContractViolation,
+    HistoryGone,
+    InvariantBroken,
     NoSuchPath,
     NotFrozen,
     NotJson,
     StateError,
+    StoreClosed,
+    TransactionEnded,
     WrongType,
 )
 from ropewalk._load import state as _native
@@ -52,7 +57,7 @@ from ropewalk.state._patches import Entry
 from ropewalk.state._paths import (
     EACH,
     Key,
-    Path,
+    Path as Path,
     Step,
     covers,
     meets,
@@ -66,6 +71,7 @@ from ropewalk.state._paths import (
     value_at,
 )
 from ropewalk.state._policy import policy_shape
+from ropewalk.state._remote import Submitted
 from ropewalk.state._replay import MISSING
 from ropewalk.state._rule import Rule, compile_rule
 from ropewalk.state._shape import Kind, Shape, shape_of
@@ -73,9 +79,10 @@ from ropewalk.state._slots import Slots, conflicts, slots
 from ropewalk.state._store import Store, Version
 from ropewalk.state._task import Draft, Task, task
 from ropewalk.state._transaction import Meta, Transaction
-from ropewalk.state._watch import Changed
+from ropewalk.state._watch import Changed, Changes
 from ropewalk.state._zones import AppendOnly, ArrayShape, Const, Counter, Shm, Transient, Zone
 
+# `Path` is not in the list: `from ropewalk.state import *` must not hide that of pathlib.
 PMap = _native.PMap
 PVector = _native.PVector
 
@@ -87,12 +94,16 @@ __all__ = [
     "ArrayShape",
     "BadJson",
     "Changed",
+    "Changes",
+    "Conflict",
     "Const",
     "Contract",
     "ContractViolation",
     "Counter",
     "Draft",
     "Entry",
+    "HistoryGone",
+    "InvariantBroken",
     "Key",
     "Kind",
     "Meta",
@@ -101,7 +112,6 @@ __all__ = [
     "NotJson",
     "PMap",
     "PVector",
-    "Path",
     "Rule",
     "Shape",
     "Shm",
@@ -109,8 +119,11 @@ __all__ = [
     "StateError",
     "Step",
     "Store",
+    "StoreClosed",
+    "Submitted",
     "Task",
     "Transaction",
+    "TransactionEnded",
     "Transient",
     "Version",
     "WrongType",

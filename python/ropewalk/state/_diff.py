@@ -14,13 +14,11 @@ from ropewalk.state._replay import MISSING, Change, is_map, is_vector
 PVector = _native.PVector
 
 
-def between(
-    old: Any, new: Any, path: tuple[Any, ...] = (), *, is_whole: bool = True
-) -> Iterator[tuple[Change, tuple[Any, ...], Any]]:
+def between(old: Any, new: Any, path: tuple[Any, ...] = ()) -> Iterator[tuple[Change, tuple[Any, ...], Any]]:
     """Yields the changes that make one value of the other, as small as they can be.
 
     Values that are equal but other objects count as changed, unless both are containers of one kind. Attributes of
-    records that are no fields count only if `is_whole`.
+    records that are no fields count too.
     """
     if old is new:
         return
@@ -32,15 +30,15 @@ def between(
                 elif before is MISSING:
                     yield Change.SET, (*path, key), after
                 else:
-                    yield from between(before, after, (*path, key), is_whole=is_whole)
+                    yield from between(before, after, (*path, key))
             return
         if is_vector(new):
-            yield from _of_vectors(old, new, path, is_whole)
+            yield from _of_vectors(old, new, path)
             return
         if is_record(type(new)):
             for name in names_of(type(new)):
-                yield from between(getattr(old, name), getattr(new, name), (*path, name), is_whole=is_whole)
-            if is_whole and has_beside(type(new)):
+                yield from between(getattr(old, name), getattr(new, name), (*path, name))
+            if has_beside(type(new)):
                 yield from _of_others(beside(old), beside(new), path)
             return
         if isinstance(new, (int, str, bytes)) and old == new:
@@ -63,7 +61,7 @@ def _of_others(
 
 
 def _of_vectors(
-    old: PVector[Any], new: PVector[Any], path: tuple[Any, ...], is_whole: bool
+    old: PVector[Any], new: PVector[Any], path: tuple[Any, ...]
 ) -> Iterator[tuple[Change, tuple[Any, ...], Any]]:
     appended: list[Any] = []
     if len(new) < len(old):
@@ -74,6 +72,6 @@ def _of_vectors(
         if before is MISSING:
             appended.append(after)
         else:
-            yield from between(before, after, (*path, index), is_whole=is_whole)
+            yield from between(before, after, (*path, index))
     if appended:
         yield Change.APPEND, path, tuple(appended)

@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ropewalk._errors import StateError
 from ropewalk.state._codec import dumps, loads
+from ropewalk.state._later import dropped
 
 if TYPE_CHECKING:
     from ropewalk.state._log import Log
@@ -49,14 +50,14 @@ class Unread:
         self.packed = packed
         self.__qualname__ = _function_in(packed)
 
-    def __call__(self, *, key: str) -> None:
+    def __call__(self, *, key: str) -> Any:
         """Calls the function, if it is there again.
 
         Raises:
             StateError: it is not.
         """
         function, *args = loads(self.packed)
-        _call(function, args, key)
+        return _call(function, args, key)
 
     def __repr__(self) -> str:
         return f"<{self.__qualname__}, which cannot be read>"
@@ -245,7 +246,9 @@ class Effects:
         try:
             named = {"key": self._key(effect)} if _takes_key(effect.function) else {}
             self._called = effect
-            effect.function(*effect.args, **named)
+            later = dropped(effect.function(*effect.args, **named))
+            if later:
+                raise TypeError(f"the effect has returned a {later}, which nothing awaits, so it did not run")
         except Exception:
             name = getattr(effect.function, "__qualname__", repr(effect.function))
             if self._journaled is None:
@@ -303,11 +306,8 @@ class Effects:
                     return
 
 
-def _call(function: Callable[..., Any], args: Iterable[Any], key: str) -> None:
-    if _takes_key(function):
-        function(*args, key=key)
-    else:
-        function(*args)
+def _call(function: Callable[..., Any], args: Iterable[Any], key: str) -> Any:
+    return function(*args, key=key) if _takes_key(function) else function(*args)
 
 
 def _takes_key(function: Callable[..., Any]) -> bool:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from typing import Any, TypeVar, cast, overload
+from typing import Any, TypeVar, overload
 
 from ropewalk._errors import InvariantBroken, NoSuchPath
+from ropewalk.state._later import dropped, kind_of_later
 from ropewalk.state._paths import EACH, Key, Path, steps_of
 
 F = TypeVar("F", bound=Callable[[Any], object])
@@ -24,7 +25,8 @@ def invariant(function: Any = None, /, *, reads: Iterable[Path[Any]] | None = No
         def nobody_owes(bank: Bank) -> bool:
             return all(account.balance >= 0 for account in bank.accounts.values())
 
-    The function takes a whole state. It returns `False` or raises if the state must not be.
+    The function takes a whole state. If the state must not be, it raises, or returns `False` or anything else that is
+    neither `None` nor true.
 
     Raises:
         TypeError: the function cannot be called, or `reads` is no list of paths.
@@ -39,8 +41,7 @@ def invariant(function: Any = None, /, *, reads: Iterable[Path[Any]] | None = No
                 raise TypeError(f"reads must be a list of paths, such as P.accounts, and has {path!r}")
 
     def decorate(function: Any) -> Any:
-        if not callable(function):
-            raise TypeError(f"an invariant is a function of a state, not {function!r}")
+        _check_function(function)
         if paths is not None:
             setattr(function, _NAME, paths)
         return function
@@ -52,12 +53,11 @@ def checker(invariants: Iterable[Callable[[Any], object]]) -> Callable[[Any, Any
     """Returns what a store calls before each commit, with the old state, the new one and the transaction.
 
     Raises:
-        TypeError: an invariant is no function.
+        TypeError: an invariant is no plain function.
     """
     every = tuple(invariants)
     for one in every:
-        if not callable(cast("object", one)):
-            raise TypeError(f"an invariant is a function of a state, not {one!r}")
+        _check_function(one)
     if not every:
         return None
 
@@ -69,14 +69,31 @@ def checker(invariants: Iterable[Callable[[Any], object]]) -> Callable[[Any, Any
     return check
 
 
+def _check_function(function: Any) -> None:
+    if not callable(function):
+        raise TypeError(f"an invariant is a function of a state, not {function!r}")
+    kind = kind_of_later(function)
+    if kind:
+        name = getattr(function, "__qualname__", repr(function))
+        raise TypeError(
+            f"an invariant must be a plain function, and {name} is {kind}, which a call does not run"
+        )
+
+
 def check_one(function: Callable[[Any], object], state: Any) -> None:
     """Calls an invariant.
 
     Raises:
-        InvariantBroken: it returned `False`.
+        InvariantBroken: it returned neither `None` nor what counts as true.
     """
-    if function(state) is False:
-        name = getattr(function, "__qualname__", repr(function))
+    result = function(state)
+    name = getattr(function, "__qualname__", repr(function))
+    later = dropped(result)
+    if later:
+        raise InvariantBroken(
+            f"the invariant {name} has returned a {later}, which nothing runs, so it has not looked at the state"
+        )
+    if result is not None and not result:
         raise InvariantBroken(f"the state breaks the invariant {name}")
 
 

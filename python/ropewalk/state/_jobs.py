@@ -35,7 +35,7 @@ def run_all(store: Store[Any], jobs: Iterable[Any]) -> list[Any]:
         store._check_free()
     tasks = {id(task): task for task, _ in taken}
     # A job that cannot be run at all is found before the first one runs.
-    prepared = {number: store._prepare(task) for number, task in tasks.items()}
+    prepared = {number: store._ready(task) for number, task in tasks.items()}
     # Only tasks whose contract is enforced: others may touch everything.
     is_known = len(tasks) > 1 and all(map(_is_declared, tasks.values()))
     parts = _parts(store, tasks, taken) if is_known else []

@@ -25,10 +25,10 @@ def dumps(value: object, *, default: Callable[[Any], Any] | None = None, cache: 
     list are arrays. A set is an array in the order of its items' texts. A record is an object with the names of its
     fields: a dataclass, a named tuple, a msgspec struct, a pydantic model. Dates and times are as RFC 3339 has them,
     without an offset if they have none; a `timedelta` is a duration of ISO 8601. A `UUID`, a `Decimal` and a path are
-    strings, an enumeration's member is its value, and arrays and numbers of NumPy are arrays and numbers. NaN and the
-    infinities are `null`. Keys may also be numbers, booleans, `None`, dates, UUIDs, decimals, paths, and members of
-    enumerations of these, all as strings; NaN and the infinities are no keys, and nothing looks for two keys with one
-    string. `default` gets any other object, and returns a value to write in its place.
+    strings, an enumeration's member is its value, `MISSING` is `null`, and arrays and numbers of NumPy are arrays and
+    numbers. NaN and the infinities are `null`. Keys may also be numbers, booleans, `None`, dates, UUIDs, decimals,
+    paths, and members of enumerations of these, all as strings; NaN and the infinities are no keys, and nothing looks
+    for two keys with one string. `default` gets any other object, and returns a value to write in its place.
 
     Nodes of maps and vectors keep their text, and what shares them writes it by copying. After a change of one entry,
     at most some 16 KiB of text around it are written anew, and less after the next one. The texts are freed with the

@@ -52,6 +52,10 @@ def _list(value: Any) -> list[Any]:
     return list(value)
 
 
+def _none(_value: object) -> None:
+    return None
+
+
 def _dict(value: Any) -> dict[Any, Any]:
     return dict(value)
 
@@ -70,6 +74,8 @@ _BASES: tuple[tuple[type, Plan], ...] = (
     (pathlib.PurePath, (_TEXT, str)),
     (tuple, (_VALUE, _tuple)),
     (frozenset, (_SET, None)),
+    # In a change, of a place that was not there before or is not there any more.
+    (_native.Missing, (_VALUE, _none)),
     (set, (_CHANGING_SET, None)),
     (list, (_CHANGING_VALUE, _list)),
     (collections.abc.Mapping, (_CHANGING_VALUE, _dict)),

@@ -9,7 +9,6 @@ import inspect
 import numbers
 import reprlib
 import sys
-import types
 from collections.abc import Callable
 from typing import Any, TypeVar, cast
 
@@ -18,6 +17,7 @@ from ropewalk._load import state as _native
 from ropewalk.result import Err, Ok
 from ropewalk.state._arrays import is_array_class, know
 from ropewalk.state._contract import violation
+from ropewalk.state._later import check_effect, dropped
 from ropewalk.state._records import as_input, fields_of, is_dataclass, is_model, is_record
 from ropewalk.state._values import instead_of, is_leaf
 from ropewalk.state._zones import Zone
@@ -163,7 +163,7 @@ def _is_cached(kind: Any, name: str) -> bool:
     found = inspect.getattr_static(kind, name, None)
     # A descriptor that lets the object's own attribute go first, as `functools.cached_property` is.
     is_descriptor = hasattr(type(found), "__get__") and not hasattr(type(found), "__set__")
-    return is_descriptor and not isinstance(found, types.FunctionType)
+    return is_descriptor and not isinstance(found, FunctionType)
 
 
 def _rebuild_of(kind: Any) -> Callable[[Any, dict[str, Any]], Any]:
@@ -435,10 +435,6 @@ def _is_draft(value: object) -> bool:
     return type(value) in _DRAFTS
 
 
-#: What a function returns that has not run.
-_LATER = (types.AsyncGeneratorType, types.CoroutineType, types.GeneratorType)
-
-
 def plain(transaction: _native.Transaction, result: Any) -> Any:
     """Returns a result with values in the place of drafts, which are of no use once the transaction has ended.
 
@@ -446,13 +442,10 @@ def plain(transaction: _native.Transaction, result: Any) -> Any:
         TypeError: the function has returned what runs later.
     """
     kind = cast("Any", type(result))
-    if _is_one_of(kind, *_LATER):
-        close = getattr(result, "close", None)
-        if close is not None:
-            # Nothing is to warn that it was never awaited.
-            close()
+    later = dropped(result)
+    if later:
         raise TypeError(
-            f"a transaction takes a plain function, and one has returned a {kind.__name__}, which would run when the "
+            f"a transaction takes a plain function, and one has returned a {later}, which would run when the "
             f"transaction has ended"
         )
     if _is_draft(result):
@@ -473,7 +466,7 @@ def plain(transaction: _native.Transaction, result: Any) -> Any:
     return result
 
 
-_native.set_hooks(kind_of, violated, plain, misplaced, absent, Err)
+_native.set_hooks(kind_of, violated, plain, misplaced, absent, check_effect, Err)
 cast("Any", collections.abc.Mapping).register(_native.PMap)
 cast("Any", collections.abc.Sequence).register(_native.PVector)
 

@@ -9,19 +9,22 @@ import pickle
 import threading
 import time
 import uuid
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk._errors import JournalError, StateError, WrongType
 from ropewalk._load import state as _native
 from ropewalk.journal import Journal, Record, Sync, read
-from ropewalk.state._arrays import recovering
+from ropewalk.state._arrays import recovering, sealed_memory
 from ropewalk.state._codec import PROTOCOL, dumps, loads
 from ropewalk.state._diff import between
 from ropewalk.state._effects import Effect, packed, unpacked
 from ropewalk.state._form import form_of
 from ropewalk.state._moved import reading
 from ropewalk.state._past import with_transients
-from ropewalk.state._replay import applied, recorded
+from ropewalk.state._records import is_record
+from ropewalk.state._replay import applied, is_map, recorded
+from ropewalk.state._zones import Zone
 
 if TYPE_CHECKING:
     from ropewalk.state._shape import Shape
@@ -82,6 +85,8 @@ class Log:
         state: Any = None
         version = -1
         skipped = 0
+        # The size of the state that the records stand on.
+        size = 0
         # Only what is open in the end is read: the functions of the others may be gone by now.
         effects: dict[tuple[int, int], bytes] = {}
         with recovering(), reading(type(given), self._lost):
@@ -91,6 +96,7 @@ class Log:
                 if found[0] == _STATE:
                     _, _, self.name, version, state, open_effects = found
                     effects = {(made, index): call for made, index, call in open_effects}
+                    size = len(record.payload)
                 elif found[0] == _DELIVERED:
                     effects.pop((found[1], found[2]), None)
                 elif found[1] == version + 1:
@@ -113,7 +119,7 @@ class Log:
             state, version = given, 0
             self.journal.append(self._whole(version, state, []))
         else:
-            _check_kind(self.path, type(given), type(state))
+            _check_kind(self.path, type(cast("object", given)), type(cast("object", state)))
             state = with_transients(shape, given, state)
             try:
                 state = _native.freeze(state, form_of(shape))
@@ -139,8 +145,24 @@ class Log:
             for made, index in sorted(effects):
                 self.pending.append(unpacked(made, index, effects[made, index]))
         self._opened = self.journal.last
-        self._next_compaction = max(_LEAST, _GROWTH * self.journal.size)
+        # The records behind the state count, by whichever program they were written: one that is always killed early
+        # compacts at its first commit.
+        self._next_compaction = max(_LEAST, _GROWTH * (size or self.journal.size))
         return state, version
+
+    def compare_constants(self, shape: Shape, given: Any, state: Any) -> None:
+        """Logs which `Const` places of the journal's state the program gives other values."""
+        if given is state:
+            return
+        names = list(_moved_constants(shape, given, state, ""))
+        if names:
+            _log.warning(
+                "%s keeps the values that it has of %s, though the program gives others: a Const has the value with "
+                "which the journal began. Make it a field of another zone and let a transaction change it, or begin "
+                "another file",
+                self.path,
+                ", ".join(names),
+            )
 
     def encode(self, version: int, changes: Any, transaction: _native.Transaction) -> bytes:
         """Returns the record of a commit."""
@@ -255,7 +277,7 @@ def _first_of(path: str | os.PathLike[str], kind: Any) -> tuple[Record, Any] | N
         return None
     found = _read(path, record)
     if found[0] == _STATE:
-        _check_kind(path, kind, type(found[4]))
+        _check_kind(path, kind, type(cast("object", found[4])))
     return record, found
 
 
@@ -281,3 +303,34 @@ def _check_kind(path: str | os.PathLike[str], given: Any, found: Any) -> None:
             f"{os.fspath(path)} has a state of class {names[0]}, and the program gives one of {names[1]}. "
             f"Open it with its own class, or use another file"
         )
+
+
+def _moved_constants(shape: Shape, given: Any, state: Any, where: str) -> Iterator[str]:
+    """Yields the names of the `Const` places that have other values in two states."""
+    if type(given) is not type(state) or not (is_map(state) or is_record(type(state))):
+        return
+    for name, part in zip(shape.names, shape.fields, strict=True):
+        one, other = _field(given, name), _field(state, name)
+        path = f"{where}.{name}".removeprefix(".")
+        if one is other:
+            continue
+        if part.zone is not Zone.CONST:
+            yield from _moved_constants(part, one, other, path)
+        elif not _is_equal(one, other):
+            yield path
+
+
+def _field(state: Any, name: str) -> Any:
+    return state.get(name) if is_map(state) else getattr(state, name)
+
+
+def _is_equal(one: Any, other: Any) -> bool:
+    if sealed_memory(one) is not None and sealed_memory(other) is not None:
+        # Arrays compare each item by itself.
+        return bool(
+            one.dtype == other.dtype and one.shape == other.shape and one.tobytes() == other.tobytes()
+        )
+    try:
+        return bool(one == other)
+    except Exception:
+        return False

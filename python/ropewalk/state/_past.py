@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterator
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ropewalk._errors import HistoryGone, StateError
 from ropewalk._load import state as _native
@@ -13,6 +13,10 @@ from ropewalk.state._records import is_record
 from ropewalk.state._replay import is_map
 from ropewalk.state._shape import Kind, Shape, name_of
 from ropewalk.state._zones import Zone
+
+if TYPE_CHECKING:
+    from ropewalk.state._store import Store
+    from ropewalk.state._transaction import Meta
 
 PMap = _native.PMap
 
@@ -27,9 +31,31 @@ def gone(kept: list[tuple[int, Any, Any, float, int, int]], *, back: bool) -> Hi
     """Makes the error of an undo or a redo that has no version to go to; `kept` lists the versions."""
     if not back:
         return HistoryGone("there is nothing to redo: no undo came last")
-    number, before = kept[-1][0], kept[-1][5]
-    what = "there is nothing to undo" if before == _NONE else f"version {before} is kept no longer"
-    return HistoryGone(f"{what}: the store keeps versions {kept[0][0]} to {number}")
+    before = kept[-1][5]
+    if before == _NONE:
+        return HistoryGone(
+            "there is nothing to undo: no commit since the store was opened has changed the state"
+        )
+    return HistoryGone(f"version {before} is kept no longer. Keep more versions with Store(history=...)")
+
+
+def step_from(store: Store[Any], back: bool, meta: Meta, claim: int) -> tuple[int, int] | None:
+    """Makes a version of an older one that keeps the transient places of the newest, and records it.
+
+    Returns the version and its epoch, or `None` if there is no older one.
+    """
+    while True:
+        past = store._past(back)
+        if past is None:
+            return None
+        base, now, state, stands_for = past
+        state = with_transients(store._shape, now, state)
+        record = None
+        if store._log is not None:
+            record = store._log.encode_step(base + 1, now, state, meta)
+        done = store._replace(base, now, state, meta, record, stands_for, claim)
+        if done is not None:
+            return done
 
 
 def transient_parts(shape: Shape) -> dict[str | None, Shape]:

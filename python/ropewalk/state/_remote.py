@@ -5,8 +5,11 @@ from __future__ import annotations
 import threading
 import uuid
 from collections import deque
+from collections.abc import Generator
 from concurrent.futures import Executor, Future
-from typing import TYPE_CHECKING, Any, NamedTuple, cast
+from contextvars import copy_context
+from functools import partial
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
 from ropewalk._errors import StateError, StoreClosed
 from ropewalk._load import state as _native
@@ -14,13 +17,17 @@ from ropewalk.result import Err
 from ropewalk.state._codec import dumps
 from ropewalk.state._diff import between
 from ropewalk.state._paths import steps_of
+from ropewalk.state._prepared import prepared_for
 from ropewalk.state._records import is_dataclass
 from ropewalk.state._replay import Change
 from ropewalk.state._replica import Done, Part, run_in_worker
+from ropewalk.state._signed import Signature, signature_for, with_signature
 from ropewalk.state._task import Task
 
 if TYPE_CHECKING:
     from ropewalk.state._store import Store
+
+T = TypeVar("T")
 
 #: A checkpoint is made anew when the changes since have grown to this part of its size, in bytes.
 _STALE = 0.25
@@ -54,8 +61,10 @@ class _Sent(NamedTuple):
     kwargs: dict[str, Any]
     executor: Executor
     #: What the caller has.
-    outer: Future[Any]
+    outer: Submitted[Any]
     attempt: int
+    #: Of the caller of `submit`.
+    signature: Signature | None
 
 
 def runs_elsewhere(executor: Executor) -> bool:
@@ -66,6 +75,57 @@ def runs_elsewhere(executor: Executor) -> bool:
     from concurrent.futures import ThreadPoolExecutor
 
     return not isinstance(executor, ThreadPoolExecutor)
+
+
+class Submitted(Future[T]):
+    """The future of a submitted task, which coroutines may await as well."""
+
+    def __await__(self) -> Generator[Any, None, T]:
+        """Waits for the result without blocking the event loop.
+
+        Cancel safety: a cancelled await cancels the task if it has not begun to commit, as `asyncio.wrap_future` does.
+        """
+        import asyncio
+
+        return asyncio.wrap_future(self).__await__()
+
+
+def submitted_to_thread(
+    store: Store[Any], executor: Executor, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
+) -> Any:
+    """Submits a task to an executor of threads, and returns a future that coroutines may await."""
+    run: Any = store.run
+    if store._signs:
+        # The executor's thread has a context of its own.
+        run = partial(copy_context().run, run)
+    if getattr(executor, "kind", None) == "thread":
+        return executor.submit(run, task, *args, **kwargs)
+    outer: Submitted[Any] = Submitted()
+
+    def call() -> None:
+        if not outer.set_running_or_notify_cancel():
+            return
+        try:
+            result = run(task, *args, **kwargs)
+        except BaseException as error:
+            outer.set_exception(error)
+        else:
+            outer.set_result(result)
+
+    executor.submit(call).add_done_callback(lambda inner: _cancel(outer) if inner.cancelled() else None)
+    return outer
+
+
+def _cancel(outer: Future[Any]) -> None:
+    if outer.cancel():
+        outer.set_running_or_notify_cancel()
+    elif not outer.done():
+        # It has met a conflict, so it counts as running.
+        outer.set_exception(_closed())
+
+
+def _closed() -> StoreClosed:
+    return StoreClosed("the store is closed; open it again")
 
 
 class Remote:
@@ -80,32 +140,53 @@ class Remote:
         self._changed = threading.Condition()
         self._came: deque[tuple[_Sent, Any, Future[Done]]] = deque()
         self._open = 0
+        #: What executors have, and whose it is.
+        self._going: dict[Future[Any], _Sent] = {}
+        #: Calls that have met a conflict, by the identity of the task: the first of a line runs, the others wait.
+        self._lines: dict[int, deque[_Sent]] = {}
         self._thread: threading.Thread | None = None
         self._is_closed = False
 
     def submit(
         self, executor: Executor, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
-    ) -> Future[Any]:
+    ) -> Submitted[Any]:
         """Sends a task to a worker, and returns the future of its result, which comes after its commit."""
         if not isinstance(task, Task) and not callable(task):
             raise TypeError(
                 f"a transaction runs a task or a function, and its arguments follow it; not {task!r}"
             )
-        outer: Future[Any] = Future()
-        self._send(_Sent(task, args, kwargs, executor, outer, 0))
+        outer: Submitted[Any] = Submitted()
+        self._send(_Sent(task, args, kwargs, executor, outer, 0, signature_for(self._store)))
         return outer
 
     def close(self) -> None:
         """Waits for the tasks that are on their way, unless one of their effects closes the store."""
         with self._changed:
-            thread = self._thread
-            is_own = thread is threading.current_thread()
+            is_own = self._thread is threading.current_thread()
             if not is_own:
                 self._changed.wait_for(lambda: not self._open)
-                thread = self._thread
+            thread = self._thread
             self._is_closed = True
             self._changed.notify_all()
         if thread is not None and not is_own:
+            thread.join()
+
+    def cut(self) -> None:
+        """Cancels the tasks that are on their way, and waits for none; what a worker does is not committed."""
+        with self._changed:
+            self._is_closed = True
+            going = list(self._going.items())
+            waiting = [sent for line in self._lines.values() for sent in list(line)[1:]]
+            self._going.clear()
+            self._lines.clear()
+            self._changed.notify_all()
+            thread = self._thread
+        for inner, sent in going:
+            inner.cancel()
+            _cancel(sent.outer)
+        for sent in waiting:
+            _cancel(sent.outer)
+        if thread is not None and thread is not threading.current_thread():
             thread.join()
 
     # --- the way there ------------------------------------------------------------------------------------------------
@@ -120,7 +201,7 @@ class Remote:
         ]
         with self._changed:
             if self._is_closed:
-                raise StoreClosed("the store is closed; open it again")
+                raise _closed()
             self._open += 1
         try:
             inner = sent.executor.submit(
@@ -129,6 +210,8 @@ class Remote:
         except BaseException:
             self._ended()
             raise
+        with self._changed:
+            self._going[inner] = sent
         inner.add_done_callback(lambda inner: self._arrived(sent, state, inner))
 
     def _fields(self, task: Any, state: Any) -> list[str | None]:
@@ -188,17 +271,24 @@ class Remote:
     def _arrived(self, sent: _Sent, state: Any, inner: Future[Done]) -> None:
         """Called by a thread of the executor, which must not wait for a disk."""
         with self._changed:
+            is_known = self._going.pop(inner, None) is not None
+            if self._is_closed and not is_known:
+                # It was cut.
+                return
             self._came.append((sent, state, inner))
             if self._thread is None:
-                self._thread = threading.Thread(target=self._work, name="ropewalk-commits", daemon=True)
-                self._thread.start()
+                thread = threading.Thread(target=self._work, name="ropewalk-commits", daemon=True)
+                thread.start()
+                self._thread = thread
             self._changed.notify_all()
 
     def _work(self) -> None:
         while True:
             with self._changed:
-                self._changed.wait_for(lambda: self._came or self._is_closed)
+                self._changed.wait_for(lambda: self._came or self._is_closed or not self._open)
                 if not self._came:
+                    # A store that nobody has closed would live as long as the thread. The next arrival starts another.
+                    self._thread = None
                     return
                 batch = list(self._came)
                 self._came.clear()
@@ -209,6 +299,7 @@ class Remote:
                 except BaseException as error:
                     if not sent.outer.cancelled():
                         sent.outer.set_exception(error)
+                    self._step_out(sent)
                     self._ended()
             # All commits of the batch share the sync.
             for outer, result, done in settled:
@@ -231,23 +322,67 @@ class Remote:
         if sent.attempt == 0 and not sent.outer.set_running_or_notify_cancel():
             self._ended()
             return
-        if type(cast("object", came.result)) is Err:
-            settled.append((sent.outer, came.result, None))
-            return
-        done = self._replayed(sent, state, came)
-        if done is not None:
-            settled.append((sent.outer, came.result, done))
-        elif sent.attempt < _RETRIES:
-            self._send(sent._replace(attempt=sent.attempt + 1))
+        result, done = came.result, None
+        if type(cast("object", result)) is not Err:
+            done = self._replayed(sent, state, came)
+            if done is None and sent.attempt < _RETRIES:
+                self._try_again(sent)
+                return
+            if done is None:
+                prepared = prepared_for(self._store, sent.task)
+                prepared = prepared._replace(meta=with_signature(prepared.meta, sent.signature))
+                result, done = self._store._again(prepared, sent.args, sent.kwargs)
+        settled.append((sent.outer, result, done))
+        self._step_out(sent)
+
+    def _try_again(self, sent: _Sent) -> None:
+        """Sends a task again after a conflict, if no other call of it is being sent again; if so, it waits its turn.
+
+        Many calls that change one place meet each other: were they all sent again at once, one of them would commit
+        each time, and all others fail again.
+        """
+        again = sent._replace(attempt=sent.attempt + 1)
+        with self._changed:
+            line = self._lines.setdefault(id(sent.task), deque())
+            if sent.attempt:
+                # It is the first one.
+                line[0] = again
+            else:
+                line.append(again)
+                if len(line) > 1:
+                    return
+        try:
+            self._send(again)
+        except BaseException:
+            self._step_out(again)
+            raise
+        self._ended()
+
+    def _step_out(self, sent: _Sent) -> None:
+        """Lets the next one of the line go, if this one has led it."""
+        while sent.attempt:
+            with self._changed:
+                line = self._lines.get(id(sent.task))
+                if not line or line[0] is not sent:
+                    return
+                line.popleft()
+                if not line:
+                    del self._lines[id(sent.task)]
+                    return
+                sent = line[0]
+            try:
+                self._send(sent)
+            except BaseException as error:
+                sent.outer.set_exception(error)
+            else:
+                self._ended()
+                return
             self._ended()
-        else:
-            result, done = self._store._execute(sent.task, sent.args, sent.kwargs)
-            settled.append((sent.outer, result, done))
 
     def _replayed(self, sent: _Sent, state: Any, came: Done) -> tuple[int, int] | None:
         """Does again what a task did, if what it has read is still there; `None` if not."""
-        _, rule, meta, _ = self._store._prepare(sent.task)
-        transaction = self._store._begin(rule, meta)
+        _, rule, meta, _ = prepared_for(self._store, sent.task)
+        transaction = self._store._begin(rule, with_signature(meta, sent.signature))
         try:
             base = transaction.base
             for path, access in came.reads:

@@ -3,43 +3,44 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import itertools
 import os
-import random
 import threading
 import time
 import weakref
 from collections.abc import Callable, Iterable
-from concurrent.futures import Executor, Future
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast
+from concurrent.futures import Executor
+from contextlib import AbstractContextManager, contextmanager
+from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
-from ropewalk._checked import checked_count
-from ropewalk._errors import Conflict, HistoryGone, StateError
+from ropewalk._checked import checked_choice, checked_count
+from ropewalk._errors import HistoryGone, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._array_shapes import entered, with_lengths
 from ropewalk.state._effects import Effect, Effects
 from ropewalk.state._form import form_of, native_rule
 from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
-from ropewalk.state._past import check_transients, gone, transient_parts, with_transients
+from ropewalk.state._past import check_transients, gone, step_from, transient_parts
 from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
 from ropewalk.state._policy import policy_shape
+from ropewalk.state._prepared import Prepared, name_of, prepared_for
 from ropewalk.state._records import is_record
-from ropewalk.state._remote import Remote, runs_elsewhere
+from ropewalk.state._remote import Remote, Submitted, runs_elsewhere, submitted_to_thread
 from ropewalk.state._replay import is_map
 from ropewalk.state._shape import Shape, shape_of
-from ropewalk.state._slots import Slots, slots as slots_of
+from ropewalk.state._signed import signature_for, signed, with_signature
+from ropewalk.state._slots import Slots
 from ropewalk.state._syncer import Syncer
 from ropewalk.state._task import Task
 from ropewalk.state._threads import Threads
-from ropewalk.state._transaction import Entangled, Meta, Transaction
-from ropewalk.state._watch import Changed, Watchers, changes
+from ropewalk.state._transaction import Block, Entangled, Meta, Transaction, is_changed
+from ropewalk.state._turns import LONG_PATIENCE, pause, refused, run_below, run_claimed, run_in_loop
+from ropewalk.state._watch import Changes, Watchers
 from ropewalk.state._watched import Watcher
 
 if TYPE_CHECKING:
-    from collections.abc import AsyncIterator, Generator, Iterator, Mapping
+    from collections.abc import Generator, Iterator, Mapping
     from types import TracebackType
     from typing import Self
 
@@ -48,43 +49,25 @@ if TYPE_CHECKING:
     from ropewalk.state._paths import Path
 
 S = TypeVar("S")
+T = TypeVar("T")
 P = ParamSpec("P")
 R = TypeVar("R")
 
 #: So often a transaction runs again after a conflict before it claims what it touches.
 _RETRIES = 4
-#: So often a transaction runs again though it has claimed what it touches.
-_REFUSED = 2
-#: So often it makes a claim, if transactions within it meet those of others.
-_MOST_CLAIMS = 20
-#: How long a thread with a claim waits for the claims of others, in seconds: they may wait for it.
-_PATIENCE = 0.05
-#: The same for a block with `exclusive=True`, which cannot be run again.
-_LONG_PATIENCE = 0.4
-#: The first pause between two attempts, in seconds; it doubles, and the real one is a random part of it.
-_PAUSE = 50e-6
 _UNDO, _REDO = Meta("undo"), Meta("redo")
 #: Versions that a store keeps, unless it was made with another number.
 _HISTORY = 1000
 
 
-class Version(NamedTuple):
+class Version(NamedTuple, Generic[S]):
     """A version of a state."""
 
     number: int
-    state: Any
+    state: S
     meta: Meta
     #: When it was committed, in seconds since 1970; 0 for the state that the store was opened with.
     at: float
-
-
-class _Prepared(NamedTuple):
-    """A task, ready for the state of a store."""
-
-    function: Callable[..., Any]
-    rule: _native.Rule
-    meta: Meta
-    retries: int
 
 
 class _Held(threading.local):
@@ -131,8 +114,8 @@ class Store(_native.StoreBase, Generic[S]):
         history: how many versions `at`, `diff` and `undo` can go back to. Old versions share what has not changed.
         retries: how often a transaction runs again after conflicts before it claims what it touches, so that no other
             transaction can be in its way.
-        invariants: functions that take a state and raise, or return `False`, if it must not be; called with each new
-            state before it is committed. `invariant` names the places that one depends on.
+        invariants: functions that take a state, called with each new one before it is committed. If it must not be,
+            they raise, or return what is neither `None` nor true. `invariant` names the places that one depends on.
         policy: for a mapping as the state: what `policy_shape` takes, zones and types by path.
         pool: where `submit` runs tasks: a `ropewalk.Pool` of any kind, or another executor.
 
@@ -152,9 +135,9 @@ class Store(_native.StoreBase, Generic[S]):
     _swaps: bool
     #: The rule of a transaction without a contract.
     _whole: _native.Rule
-    _tasks: weakref.WeakKeyDictionary[Task[..., Any], _Prepared]
+    _tasks: weakref.WeakKeyDictionary[Task[..., Any], Prepared]
     #: What ran last, most often the next one too.
-    _last: tuple[Any, _Prepared]
+    _last: tuple[Any, Prepared]
     _held: _Held
     _effects: Effects
     _syncer: Syncer
@@ -162,6 +145,10 @@ class Store(_native.StoreBase, Generic[S]):
     _watchers: Watchers
     #: Whether changes are watched: the subscribers themselves.
     _subscribers: Mapping[Any, Any]
+    #: Coroutines that wait for the end of a claim.
+    _turns: Watchers
+    #: Whether `by` was ever called.
+    _signs: bool
     _pool: Executor | None
     _lock: threading.Lock
     _remote: Remote | None
@@ -187,8 +174,13 @@ class Store(_native.StoreBase, Generic[S]):
         retries = checked_count("retries", retries, 0)
         if pool is not None and not isinstance(cast("object", pool), Executor):
             raise TypeError(f"pool must be an executor, or None, not {pool!r}")
+        if callable(cast("object", invariants)):
+            raise TypeError(
+                f"invariants must be a list of functions: write invariants=[{name_of(invariants)}]"
+            )
         every = tuple(invariants)
         check = checker(every)
+        checked_choice("sync", sync, ("always", "group", "interval"))
         shape = _shape_for(state, policy)
         frozen: Any = entered(shape, state)
         if not (is_map(frozen) or is_record(type(frozen))):
@@ -204,7 +196,7 @@ class Store(_native.StoreBase, Generic[S]):
         else:
             shape = shape_of(type(frozen))
         check_transients(shape)
-        frozen = _native.freeze(frozen, form_of(shape))
+        given = frozen = _native.freeze(frozen, form_of(shape))
         log = None
         version = 0
         if journal is None:
@@ -214,7 +206,7 @@ class Store(_native.StoreBase, Generic[S]):
             # An interpreter that cannot load the journal still has stores in memory.
             from ropewalk.state._log import Log
 
-            log = Log(journal, sync, seconds, type(frozen))
+            log = Log(journal, sync, seconds, type(cast("object", frozen)))
             try:
                 frozen, version = log.recover(frozen, shape)
                 frozen = entered(shape, frozen)
@@ -240,16 +232,20 @@ class Store(_native.StoreBase, Generic[S]):
         self._log = log
         self._kind = type(frozen)
         self._shape = shape
+        if log is not None:
+            log.compare_constants(shape, given, frozen)
         self._retries = retries
         self._swaps = log is None and not transient_parts(self._shape)
         self._whole = native_rule(self._shape, None)
         self._tasks = weakref.WeakKeyDictionary()
-        self._last = (object(), _Prepared(len, self._whole, Meta(), 0))
+        self._last = (object(), Prepared(len, self._whole, Meta(), 0))
         self._held = _Held()
         self._syncer = Syncer(self)
         self._watcher = Watcher()
         self._watchers = Watchers()
         self._subscribers = self._watchers.events
+        self._turns = Watchers()
+        self._signs = False
         self._pool = pool
         self._lock = threading.Lock()
         self._remote = None
@@ -261,15 +257,21 @@ class Store(_native.StoreBase, Generic[S]):
 
     # --- reading ------------------------------------------------------------------------------------------------------
 
+    if TYPE_CHECKING:
+
+        def snapshot(self) -> S:
+            """Returns the state as it is now; it never changes."""
+            ...
+
     def at(self, version: int) -> S:
         """Returns the state of a version.
 
         Raises:
             HistoryGone: the store does not keep that version any more, or never had it.
         """
-        return cast("S", self._kept(version).state)
+        return self._kept(version).state
 
-    def history(self, first: int = 0) -> list[Version]:
+    def history(self, first: int = 0) -> list[Version[S]]:
         """Returns the versions that are kept, from a number on, the oldest first."""
         return [
             Version(number, state, meta or Meta(), at)
@@ -287,29 +289,42 @@ class Store(_native.StoreBase, Generic[S]):
         return patch_between(self._kept(old).state, self._kept(new).state)
 
     def audit(self, first: int = 0) -> Iterator[Entry]:
-        """Yields for each version that is kept, from a number on, what it changed and in which name.
+        """Yields for each version from a number on what it changed and in which name.
 
-        The oldest version that is kept has nothing to be compared with, and is left out.
+        0 stands for all that is kept. The oldest version that is kept has nothing to be compared with, and is left out:
+        after a restart the first entry is that of the first commit since.
+
+        Raises:
+            HistoryGone: the version ``first``, or the one before it, is not kept, so that entries would be left out.
         """
+        if first > 0:
+            self._kept(first - 1)
         kept = self._versions(max(first - 1, 0))
-        for before, version in itertools.pairwise(kept):
-            if version[0] >= first:
-                yield entry_of(before[1], version)
+        return (entry_of(before[1], version) for before, version in itertools.pairwise(kept))
 
-    def changes(self, path: Path[Any] | str | None = None) -> AsyncIterator[Changed]:
-        """Yields what is committed from now on at a path, in the order of versions; it ends when the store is closed.
+    @overload
+    def changes(self, path: None = None, *, since: int | None = None) -> Changes[S]: ...
+    @overload
+    def changes(self, path: Path[T], *, since: int | None = None) -> Changes[T]: ...
+    @overload
+    def changes(self, path: str, *, since: int | None = None) -> Changes[Any]: ...
+    def changes(self, path: Path[Any] | str | None = None, *, since: int | None = None) -> Changes[Any]:
+        """Yields what is committed at a path from this call on, in the order of versions, until the store is closed.
 
             async for change in bank.changes(P.accounts[...].balance): ...
 
-        A change is seen once it is on the disk. Without a path each change is one of the whole state.
+        A change is seen once it is on the disk. Without a path each change is one of the whole state. With ``since``
+        the changes of the versions behind that one come first, as far as they are kept.
 
         Raises:
-            HistoryGone: the loop's body was so slow that versions went by unseen.
-            NoSuchPath: the state has no such place.
+            HistoryGone: the store does not keep version ``since``. In the loop: its body was so slow that versions
+                went by unseen.
+            NoSuchPath: the state has no such place, or the path is of another state.
+            ValueError: a text is no path.
         """
-        return changes(self, path)
+        return Changes(self, path, since)
 
-    def _kept(self, version: int) -> Version:
+    def _kept(self, version: int) -> Version[S]:
         kept = self.history(version)
         if not kept or kept[0].number != version:
             every = self.history()
@@ -337,7 +352,7 @@ class Store(_native.StoreBase, Generic[S]):
         # The steps of `_execute` and `_settle` stand here, because a small task takes less time than their calls.
         last, prepared = self._last
         if last is not task:
-            prepared = self._prepare(task)
+            prepared = prepared_for(self, task)
             self._last = task, prepared
         function, rule, meta, _ = prepared
         claim = 0
@@ -345,6 +360,9 @@ class Store(_native.StoreBase, Generic[S]):
             claim = self._held.claim
             if claim:
                 self._check_free()
+        if self._signs:
+            prepared = self._signed(prepared)
+            meta = prepared.meta
         outcome = self._attempt(function, rule, meta, claim, args, kwargs)
         result: Any
         result, done = self._again(prepared, args, kwargs) if outcome is None else outcome
@@ -357,12 +375,19 @@ class Store(_native.StoreBase, Generic[S]):
     ) -> R:
         """Runs a task as `run` does, and awaits the disk; the task itself runs in the event loop's thread.
 
-        Commits of coroutines that await at the same time share one sync of the disk.
+        Commits of coroutines that await at the same time share one sync of the disk. Where another transaction has
+        claimed what this one touches, with ``exclusive=True`` for instance, the coroutine waits, and the event loop
+        goes on.
 
-        Cancel safety: the task has run and committed when this awaits first. A cancellation takes nothing back, and
-        effects are delivered in a thread of their own.
+        Cancel safety: a coroutine that is cancelled while it waits for others, or for its next attempt, has committed
+        nothing. Once the task has committed, which is before the first await if nothing is in its way, a cancellation
+        takes nothing back, and effects are delivered in a thread of their own.
         """
-        result, done = self._execute(task, args, kwargs)
+        if self._held.claim:
+            # Within a transaction of this thread: it commits under that one's claim, and waits for nothing.
+            result, done = self._execute(task, args, kwargs)
+        else:
+            result, done = await run_in_loop(self, self._ready(task), args, kwargs)
         if done is not None:
             if self._log is not None:
                 try:
@@ -401,12 +426,16 @@ class Store(_native.StoreBase, Generic[S]):
 
     def submit(
         self, task: Task[P, R] | Callable[Concatenate[Any, P], R], /, *args: P.args, **kwargs: P.kwargs
-    ) -> Future[R]:
+    ) -> Submitted[R]:
         """Runs a task on the store's pool, and returns the future of its result, which comes after its commit.
 
-        On a pool of threads it runs as `run` does. A worker process gets those fields of the state that the contract
-        declares, the first time whole and then what has changed; its changes come back and are committed here. After a
-        conflict it runs again, there.
+        Coroutines may await it. On a pool of threads it runs as `run` does. A worker process gets those fields of the
+        state that the contract declares, the first time whole and then what has changed; its changes come back and are
+        committed here. After a conflict it runs again, there; calls of one task that have met conflicts run one after
+        the other.
+
+        It pays where a task takes much longer than the way to a worker and back, and where most tasks touch other
+        places: what takes less is faster by `run`, and what touches one place runs in turn anyway.
 
         Raises:
             StateError: the store has no pool.
@@ -418,20 +447,17 @@ class Store(_native.StoreBase, Generic[S]):
                 "the store has no pool to submit to: open it with Store(..., pool=ropewalk.Pool())"
             )
         if not runs_elsewhere(executor):
-            return executor.submit(self.run, task, *args, **kwargs)
+            return cast("Submitted[R]", submitted_to_thread(self, executor, task, args, kwargs))
         with self._lock:
             if self._remote is None:
                 self._remote = Remote(self)
-        return cast("Future[R]", self._remote.submit(executor, task, args, kwargs))
+        return cast("Submitted[R]", self._remote.submit(executor, task, args, kwargs))
 
     def _execute(
         self, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, tuple[int, int] | None]:
         """Runs a task until it commits; returns its result and the commit, which may not be on the disk yet."""
-        last, prepared = self._last
-        if last is not task:
-            prepared = self._prepare(task)
-            self._last = task, prepared
+        prepared = self._ready(task)
         function, rule, meta, _ = prepared
         # A transaction within another one commits under its claim; else it would wait for the outer one, for ever.
         outer = self._held.claim
@@ -441,74 +467,47 @@ class Store(_native.StoreBase, Generic[S]):
         return self._again(prepared, args, kwargs) if done is None else done
 
     def _again(
-        self, prepared: _Prepared, args: tuple[Any, ...], kwargs: dict[str, Any]
+        self, prepared: Prepared, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> tuple[Any, tuple[int, int] | None]:
         """Runs a task until it commits, after a first conflict."""
         function, rule, meta, retries = prepared
         if self._held.claim:
-            return self._below(function, rule, meta, args, kwargs)
+            return run_below(self, prepared, args, kwargs)
         for attempt in range(1, retries + 1):
-            # A random pause keeps transactions apart that have met; it is no secret.
-            time.sleep(random.random() * _PAUSE * 2 ** min(attempt, 8))  # noqa: S311
+            time.sleep(pause(attempt))
             done = self._attempt(function, rule, meta, 0, args, kwargs)
             if done is not None:
                 return done
-        return self._claimed(function, rule, meta, args, kwargs)
+        return run_claimed(self, prepared, args, kwargs)
 
-    def _claimed(
-        self,
-        function: Callable[..., Any],
-        rule: _native.Rule,
-        meta: Meta,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> tuple[Any, tuple[int, int] | None]:
-        """Runs a function while no other transaction changes what it touches."""
-        held = self._held
-        for refused in range(_MOST_CLAIMS):
-            taken = self._claim(rule, _PATIENCE)
-            if taken is None:
-                raise Entangled(meta.label)
-            number, claim = taken
-            try:
-                held.claim = number
-                for _ in range(_REFUSED + 1):
-                    done = self._attempt(function, rule, meta, number, args, kwargs)
-                    if done is not None:
-                        return done
-            except Entangled:
-                # A transaction within it waits for a claim of another thread, which may wait for this one's. It runs
-                # again when it has the whole state, so that nothing of this store is left to wait for.
-                rule = self._whole
-            else:
-                # No other transaction has changed what this one has claimed, but for a journal that has failed.
-                raise Conflict(
-                    f"{meta.label} has run transactions of the same store, and they have changed what it has read. "
-                    f"Run them before or after it"
-                )
-            finally:
-                held.claim = 0
-                self._release(claim)
-            time.sleep(random.random() * _PATIENCE * min(refused + 1, 4))  # noqa: S311
-        raise Conflict(
-            f"{meta.label} runs transactions that others keep from committing, and keeps theirs. Run them before or "
-            f"after it, or in the same order everywhere"
-        )
+    def _begin_claim(self, rule: _native.Rule, patience: float, label: str | None) -> tuple[int, object]:
+        """Waits for a claim, and returns its number and what ends it when it goes."""
+        taken = None
+        try:
+            taken = self._claim(rule, patience)
+        finally:
+            if taken is None and self._turns.events:
+                # It was given up, and a coroutine may have waited for it.
+                self._turns.wake()
+        if taken is None:
+            raise Entangled(label)
+        return taken
 
-    def _below(
-        self,
-        function: Callable[..., Any],
-        rule: _native.Rule,
-        meta: Meta,
-        args: tuple[Any, ...],
-        kwargs: dict[str, Any],
-    ) -> tuple[Any, tuple[int, int] | None]:
-        """Runs a function in a transaction of this store, under its claim."""
-        for _ in range(_REFUSED + 1):
-            done = self._attempt(function, rule, meta, self._held.claim, args, kwargs)
-            if done is not None:
-                return done
-        raise Entangled(meta.label)
+    def _end_claim(self, claim: object) -> None:
+        self._release(claim)
+        if self._turns.events:
+            self._turns.wake()
+
+    def _met_itself(self, path: tuple[Any, ...], meta: Meta, numbers: list[int]) -> None:
+        """Called after a conflict at a path with the versions that the same thread has made since the task began.
+
+        Raises:
+            Conflict: one of them is the reason. It would be so each time, and each time commit anew.
+        """
+        for number in numbers:
+            kept = self._versions(number - 1)[:2]
+            if len(kept) == 2 and kept[0][0] == number - 1 and is_changed(kept[0][1], kept[1][1], path):
+                raise refused(meta.label)
 
     def _check_free(self) -> None:
         if self._held.is_exclusive:
@@ -517,42 +516,28 @@ class Store(_native.StoreBase, Generic[S]):
                 "the block first"
             )
 
-    def _prepare(self, task: Any) -> _Prepared:
-        if isinstance(cast("object", task), Task):
-            prepared = self._tasks.get(task)
-            if prepared is None:
-                rule = task.rule_for(self._shape)
-                # What is not checked may touch everything.
-                if task.contract is not None and task.strict is True:
-                    reads, writes = slots_of(task.contract, self._shape)
-                    rule.number(reads | writes, writes)
-                retries = self._retries if task.retries is None else task.retries
-                function = task.__wrapped__
-                if task.strict == "warn":
-                    function = self._watched(task)
-                meta = Meta(task.label, task=task.label)
-                prepared = self._tasks[task] = _Prepared(function, rule, meta, retries)
-            return prepared
-        if isinstance(task, functools.partial) or not callable(task):
-            raise TypeError(
-                f"a transaction runs a task or a function, and its arguments follow it; not {task!r}"
-            )
-        name = getattr(task, "__qualname__", repr(task))
-        return _Prepared(task, self._whole, Meta(name, task=name), self._retries)
+    def _ready(self, task: Any) -> Prepared:
+        last, prepared = self._last
+        if last is not task:
+            prepared = prepared_for(self, task)
+            self._last = task, prepared
+        return self._signed(prepared) if self._signs else prepared
 
-    def _watched(self, task: Task[..., Any]) -> Callable[..., Any]:
-        """The function of a task, which reports at its end what it has touched."""
-        function: Callable[..., Any] = task.__wrapped__
+    def _signed(self, prepared: Prepared) -> Prepared:
+        return prepared._replace(meta=with_signature(prepared.meta, signature_for(self)))
 
-        def watched(draft: Any, *args: Any, **kwargs: Any) -> Any:
-            try:
-                return function(draft, *args, **kwargs)
-            finally:
-                self._watcher.look(task, self._kind, _native.transaction_of(draft))
+    def by(self, who: str | None = None, why: str | None = None) -> AbstractContextManager[None]:
+        """A block in which every transaction of this store says in whose name it runs, and why.
 
-        return watched
+            with bank.by("eve", why="refund"):
+                bank.run(transfer, "ann", "bob", 5)
 
-    @contextmanager
+        It holds for `run`, `arun`, `run_all`, `submit`, `transaction`, `undo` and `redo`, in this thread or coroutine.
+        What is said to one of them itself goes first, and an inner block goes before an outer one.
+        """
+        self._signs = True
+        return signed(self, who, why)
+
     def transaction(
         self,
         label: str | None = None,
@@ -560,7 +545,7 @@ class Store(_native.StoreBase, Generic[S]):
         who: str | None = None,
         why: str | None = None,
         exclusive: bool = False,
-    ) -> Generator[Transaction, None, None]:
+    ) -> Block:
         """A transaction for a `with` block, which commits at its end and is given up by an exception.
 
         The block runs once: after a conflict it raises. With ``exclusive=True`` no other transaction commits meanwhile,
@@ -569,20 +554,25 @@ class Store(_native.StoreBase, Generic[S]):
         Raises:
             Conflict: something that the block has read was changed meanwhile.
         """
+        return Block(self, label, self._block(self._meta(label, who, why), exclusive))
+
+    def _meta(self, label: str | None, who: str | None = None, why: str | None = None) -> Meta:
+        meta = Meta(label, who, why)
+        return with_signature(meta, signature_for(self)) if self._signs else meta
+
+    @contextmanager
+    def _block(self, meta: Meta, exclusive: bool) -> Generator[Transaction, None, None]:
         self._check_free()
         held = self._held
         if exclusive and held.claim:
             raise StateError("a task cannot begin a transaction with exclusive=True: it is in one of its own")
         number, claim = held.claim, None
         if exclusive:
-            taken = self._claim(self._whole, _LONG_PATIENCE)
-            if taken is None:
-                raise Entangled(label)
-            number, claim = taken
+            number, claim = self._begin_claim(self._whole, LONG_PATIENCE, meta.label)
         try:
             if exclusive:
                 held.claim, held.is_exclusive = number, True
-            native = self._begin(self._whole, Meta(label, who, why))
+            native = self._begin(self._whole, meta)
             transaction = Transaction(self, native)
             try:
                 yield transaction
@@ -596,7 +586,7 @@ class Store(_native.StoreBase, Generic[S]):
         finally:
             if claim is not None:
                 held.claim, held.is_exclusive = 0, False
-                self._release(claim)
+                self._end_claim(claim)
         transaction._version = done[0]
         self._settle(done)
 
@@ -620,7 +610,7 @@ class Store(_native.StoreBase, Generic[S]):
         Raises:
             HistoryGone: there is no older version.
         """
-        return self._go(True, _UNDO if why is None else Meta("undo", why=why))
+        return self._go(True, _UNDO if why is None and not self._signs else self._meta("undo", why=why))
 
     def redo(self, why: str | None = None) -> int:
         """Takes the last `undo` back, if no other commit came behind it.
@@ -628,7 +618,7 @@ class Store(_native.StoreBase, Generic[S]):
         Raises:
             HistoryGone: there is nothing to redo.
         """
-        return self._go(False, _REDO if why is None else Meta("redo", why=why))
+        return self._go(False, _REDO if why is None and not self._signs else self._meta("redo", why=why))
 
     def _go(self, back: bool, meta: Meta) -> int:
         claim = 0
@@ -636,27 +626,12 @@ class Store(_native.StoreBase, Generic[S]):
             claim = self._held.claim
             if claim:
                 self._check_free()
-        done = self._step(back, meta, claim) if self._swaps else self._replaced(back, meta, claim)
+        done = self._step(back, meta, claim) if self._swaps else step_from(self, back, meta, claim)
         if done is None:
             raise gone(self._versions(0), back=back)
         if self._is_due or self._subscribers:
             self._settle(done)
         return done[0]
-
-    def _replaced(self, back: bool, meta: Meta, claim: int) -> tuple[int, int] | None:
-        """Makes a version of an older one that keeps the transient places of the newest, and records it."""
-        while True:
-            past = self._past(back)
-            if past is None:
-                return None
-            base, now, state, stands_for = past
-            state = with_transients(self._shape, now, state)
-            record = None
-            if self._log is not None:
-                record = self._log.encode_step(base + 1, now, state, meta)
-            done = self._replace(base, now, state, meta, record, stands_for, claim)
-            if done is not None:
-                return done
 
     # --- the end ------------------------------------------------------------------------------------------------------
 
@@ -685,12 +660,15 @@ class Store(_native.StoreBase, Generic[S]):
 
     def close(self) -> None:
         """Ends the store: no transaction begins or commits any more; what was committed goes to the disk."""
-        remote = self._remote
-        if remote is not None:
-            remote.close()
+        if self._remote is not None:
+            self._remote.close()
+        self._end()
+
+    def _end(self) -> None:
         self._close()
         self._threads.close()
         self._watchers.wake()
+        self._turns.wake()
         self._syncer.close()
         self._effects.close()
         if self._log is not None:
@@ -702,7 +680,20 @@ class Store(_native.StoreBase, Generic[S]):
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self.close()
+        """Closes the store. If an exception leaves the block, submitted tasks are cancelled and not waited for."""
+        is_cut = kind is not None
+        try:
+            if not is_cut:
+                self.close()
+        except BaseException:
+            # Ctrl-C while it waited for a task.
+            is_cut = True
+            raise
+        finally:
+            if is_cut:
+                if self._remote is not None:
+                    self._remote.cut()
+                self._end()
 
     def __repr__(self) -> str:
         where = "" if self._log is None else f" in {self._log.path!r}"

@@ -47,7 +47,8 @@ class Draft(Generic[S]):
     def __init__(self, *_args: object) -> None:
         """Refuses: stores make drafts."""
         raise TypeError(
-            "a draft is made by a store: store.run(task, ...), or with store.transaction() as draft"
+            "a draft is made by a store: store.run(task, ...) gives one to the task, and in a block of with "
+            "store.transaction() as tx it is tx.draft"
         )
 
     if TYPE_CHECKING:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from ropewalk._errors import Conflict
@@ -14,6 +14,7 @@ from ropewalk.state._records import is_record
 
 if TYPE_CHECKING:
     from collections.abc import Generator
+    from types import TracebackType
 
     from ropewalk.state._store import Store
 
@@ -40,6 +41,8 @@ class Meta(NamedTuple):
 
 class Transaction:
     """A transaction of a `with` block; `Store.transaction` makes it."""
+
+    __slots__ = ("__weakref__", "_native", "_store", "_version")
 
     def __init__(self, store: Store[Any], native: _native.Transaction) -> None:
         self._store = store
@@ -127,6 +130,20 @@ class Transaction:
             )
         return f"{own} began with version {base} and has read {where}, which was changed since"
 
+    def __setattr__(self, name: str, value: object) -> None:
+        if name not in self.__slots__:
+            if hasattr(type(self), name):
+                raise AttributeError(f"{name} of a transaction cannot be set")
+            raise AttributeError(
+                f"a transaction has no attribute {name!r} that could be set: the state is its draft, tx.draft.{name}"
+            )
+        object.__setattr__(self, name, value)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"a transaction has no attribute {name!r}: the state is its draft, tx.draft.{name}"
+        )
+
     def _conflict(self) -> Conflict:
         error = Conflict(self.explain())
         error.path = text_in(self._native.base, self._native.conflict)
@@ -136,6 +153,41 @@ class Transaction:
     def __repr__(self) -> str:
         state = "open" if self._native.is_open else f"version {self._version}" if self._version else "ended"
         return f"<Transaction {self._native.label.label or ''} on version {self._native.version}, {state}>"
+
+
+class Block:
+    """What `Store.transaction` returns: the block that begins a transaction and commits it."""
+
+    __slots__ = ("_label", "_steps", "_store")
+
+    def __init__(
+        self, store: Store[Any], label: str | None, steps: AbstractContextManager[Transaction]
+    ) -> None:
+        self._store = store
+        self._label = label
+        self._steps = steps
+
+    def __enter__(self) -> Transaction:
+        return self._steps.__enter__()
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self._steps.__exit__(kind, error, traceback)
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"the transaction has not begun, and has no attribute {name!r}: write with store.transaction() as tx"
+        )
+
+    def __repr__(self) -> str:
+        label = "" if self._label is None else f" {self._label!r}"
+        return f"<block of a transaction{label} on {self._store!r}: write with store.transaction() as tx>"
+
+
+def is_changed(old: Any, new: Any, path: tuple[Any, ...]) -> bool:
+    """Whether a place is another object in two states."""
+    return _place(old, path) is not _place(new, path)
 
 
 def _place(state: Any, path: tuple[Any, ...]) -> Any:

@@ -6,6 +6,8 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
+from tests.polling import until
+
 from ropewalk.result import Err, Ok
 from ropewalk.state import AppendOnly, Const, Counter, PMap, PVector, Transient, paths, task
 
@@ -66,6 +68,13 @@ def sneaky(b: Any) -> int:
 def fails(b: Any) -> None:
     b.accounts["a0"].balance = 0
     raise ValueError("no")
+
+
+@task(writes=[P.hits])
+def held(b: Any, file: str) -> None:
+    """Runs until a file is there."""
+    until(lambda: os.path.exists(file))
+    b.hits += 1
 
 
 #: Stores that an effect closes.

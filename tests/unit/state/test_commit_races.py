@@ -85,8 +85,8 @@ def test_a_claim_that_a_signal_ends_is_in_nobodys_way() -> None:
     waits, is_over = threading.Event(), threading.Event()
 
     def interrupt(number: int, frame: FrameType | None) -> None:
-        # Only one that waits for its claim: its frame is that of the block's beginning.
-        if frame is not None and frame.f_code.co_name == "transaction" and not is_over.is_set():
+        # Only one that waits for its claim: its frame is that of the wait.
+        if frame is not None and frame.f_code.co_name == "_begin_claim" and not is_over.is_set():
             is_over.set()
             raise Interrupted
 

@@ -66,6 +66,18 @@ class Other:
     items: PMap[Any, Any]
 
 
+@dataclass(frozen=True, slots=True)
+class Inner:
+    most: Const[int]
+
+
+@dataclass(frozen=True, slots=True)
+class Limited:
+    limit: Const[int]
+    inner: Inner
+    n: int = 0
+
+
 @pytest.fixture
 def path() -> Iterator[Path]:
     """A journal in memory, where a sync costs nothing: nothing loses power here."""
@@ -517,6 +529,22 @@ def test_a_journal_is_compacted_as_it_grows(path: Path, monkeypatch: pytest.Monk
         assert store.snapshot() == state
 
 
+def test_a_journal_of_programs_that_end_early_is_compacted(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("ropewalk.state._log._LEAST", 50_000)
+    for run in range(12):
+        # Each program alone writes less than what makes a compaction due.
+        with opened(path) as store:
+            for index in range(10):
+                store.run(lambda s, text: s.items.update(text=text), f"{run}{index}" * 500)
+            state = store.snapshot()
+    assert os.path.getsize(path) < 80_000
+    with opened(path) as store:
+        assert store.snapshot() == state
+        assert store.version == 120
+
+
 def test_awaited_commits(path: Path) -> None:
     async def main() -> None:
         with opened(path) as store:
@@ -546,3 +574,24 @@ def test_a_commit_whose_store_is_closed_meanwhile_does_not_wait_for_ever(path: P
     asyncio.run(main())
     with opened(path) as store:
         assert store.version == 2
+
+
+def test_constants_that_the_program_gives_otherwise_are_logged(
+    path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    with Store(Limited(3, Inner(7)), journal=path):
+        pass
+    with Store(Limited(3, Inner(7), 1), journal=path):
+        assert not caplog.records
+    with Store(Limited(4, Inner(8)), journal=path) as store:
+        assert store.snapshot() == Limited(3, Inner(7))
+    (record,) = caplog.records
+    assert "limit, inner.most" in record.getMessage()
+    caplog.clear()
+    given = {"fee": 1, "n": 0}
+    file = path.with_suffix(".policy")
+    with Store(given, journal=file, policy={"fee": Const}):
+        pass
+    with Store({"fee": 2, "n": 3}, journal=file, policy={"fee": Const}) as policed:
+        assert policed.snapshot()["fee"] == 1
+    assert "values that it has of fee," in caplog.text

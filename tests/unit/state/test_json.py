@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import datetime
 import decimal
 import gc
@@ -450,3 +451,18 @@ def test_a_store_is_written_as_it_is_after_each_commit() -> None:
             tx.draft.items.append(number)
         state = store.snapshot()
         assert json.loads(dumps(state)) == {"items": list(state.items), "best": None}
+
+
+def test_changes_of_places_that_come_and_go() -> None:
+    store = Store({"n": PMap(a=1)})
+    changes = store.changes("n[...]")
+    store.run(lambda b: b["n"].update(b=2))
+    store.run(lambda b: b["n"].__delitem__("a"))
+    store.close()
+
+    async def seen() -> list[Any]:
+        return [json.loads(dumps(change)) async for change in changes]
+
+    came, went = asyncio.run(seen())
+    assert (came["path"], came["old"], came["new"]) == ("['n']['b']", None, 2)
+    assert (went["path"], went["old"], went["new"]) == ("['n']['a']", 1, None)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import collections
 import copy
+import inspect
 import pickle
 import random
 import subprocess
@@ -424,7 +425,8 @@ def test_it_does_what_a_dict_does() -> None:
 def _examples() -> Iterator[Any]:
     yield from range(3)
     yield from (Hashed(n, 0) for n in range(3))
-    yield from (Hashed(n, 1 << (5 * n)) for n in range(8))
+    # Other names than those above: what is equal has one hash.
+    yield from (Hashed(10 + n, 1 << (5 * n)) for n in range(8))
     yield from "abc"
 
 
@@ -496,3 +498,11 @@ def test_machine() -> None:
 
     settings = hypothesis.settings(max_examples=60, stateful_step_count=40, deadline=None)
     stateful.run_state_machine_as_test(Machine, settings=settings)
+
+
+def test_the_repr_of_a_large_map_is_short() -> None:
+    large = PMap({number: number for number in range(1001)})
+    assert eval(repr(large.delete(7))) == large.delete(7)
+    assert repr(large).count(":") == 10
+    assert repr(large).endswith(", ... and 991 more})")
+    assert str(inspect.signature(PMap)) == "(source=(), /, **entries)"

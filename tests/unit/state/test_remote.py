@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import gc
 import os
+import sys
+import sysconfig
+import threading
+import weakref
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.polling import until
-from tests.unit.state._bank import OPEN, Account, bank, fails, last, sneaky, total, transfer, where
+from tests.polling import is_gone, until
+from tests.unit.state._bank import OPEN, Account, bank, fails, held, last, sneaky, total, transfer, where
 
 import ropewalk
 from ropewalk.result import Err, Ok
@@ -117,3 +123,77 @@ def test_an_effect_of_a_task_may_close_the_store() -> None:
         store.submit(last).result(60)
         until(lambda: store.closed)
         OPEN.clear()
+
+
+def test_submitted_tasks_are_awaited(pool: Any) -> None:
+    async def main() -> None:
+        with Store(bank(), pool=pool) as store:
+            with store.by("eve"):
+                results = await asyncio.gather(*[store.submit(where, "a0") for _ in range(5)])
+            assert len(results) == 5
+            assert store.snapshot().accounts["a0"].balance == 105
+            assert {version.meta.who for version in store.history(1)} == {"eve"}
+            with pytest.raises(ValueError, match="no"):
+                await store.submit(fails)
+
+    asyncio.run(asyncio.wait_for(main(), 100))
+
+
+def test_calls_that_meet_each_other_run_in_turn(monkeypatch: pytest.MonkeyPatch) -> None:
+    sent: list[int] = []
+    send = Remote._send
+
+    def counted(self: Remote, one: Any) -> None:
+        sent.append(one.attempt)
+        send(self, one)
+
+    monkeypatch.setattr(Remote, "_send", counted)
+    with ropewalk.Pool(2, kind="process") as pool, Store(bank(), pool=pool) as store:
+        futures = [store.submit(where, "a0") for _ in range(40)]
+        for future in futures:
+            future.result(60)
+        assert store.snapshot().accounts["a0"].balance == 140
+        assert not store._remote._lines  # type: ignore[union-attr]
+    # Each runs once more at most, but for the few that a call meets which was not yet in the line.
+    assert len(sent) < 40 * 3
+
+
+def test_an_exception_that_leaves_the_block_waits_for_no_task(pool: Any, tmp_path: Path) -> None:
+    go = tmp_path / "go"
+    try:
+        with pytest.raises(KeyboardInterrupt), Store(bank(), pool=pool) as store:  # noqa: PT012
+            futures = [store.submit(held, str(go)) for _ in range(6)]
+            raise KeyboardInterrupt
+        assert store.closed
+        if "thread" not in pool.name_of_kind:
+            assert all(future.done() for future in futures)
+    finally:
+        # The pool is the program's, and its tasks go on.
+        go.touch()
+    assert store._durable()[0] == 0
+
+
+@pytest.mark.skipif(
+    sys.version_info < (3, 14) and bool(sysconfig.get_config_var("Py_GIL_DISABLED")),
+    reason="3.13 without a global lock keeps every class once there was a second thread",
+)
+def test_a_store_that_has_submitted_is_collected(tmp_path: Path) -> None:
+    path = tmp_path / "bank.wal"
+
+    def names() -> list[str]:
+        return [thread.name for thread in threading.enumerate()]
+
+    with ropewalk.Pool(1, kind="process") as pool:
+        store = Store(bank(), pool=pool, journal=path)
+        # The thread ends between them, and another one begins.
+        for number in range(2):
+            store.submit(transfer, "a0", "a1", 1).result(60)
+            until(lambda: "ropewalk-commits" not in names())
+            assert store.version == number + 1
+        known = weakref.ref(store)
+        del store
+        until(lambda: gc.collect() + 1 and is_gone(known))
+        with Store(bank(), pool=pool, journal=path) as again:
+            assert again.version == 2
+            again.submit(transfer, "a0", "a1", 1).result(60)
+            assert again.version == 3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import functools
 import gc
 import itertools
@@ -14,6 +15,7 @@ from typing import Any, NamedTuple
 import pytest
 from tests.polling import is_gone
 
+import ropewalk
 from ropewalk._errors import HistoryGone, NotFrozen, StateError, StoreClosed
 from ropewalk.state import AppendOnly, Counter, PMap, PVector, Store, Transient, task
 
@@ -112,6 +114,43 @@ def test_undo_beyond_what_is_kept() -> None:
     assert store.snapshot().n >= 3
 
 
+def test_undo_goes_as_far_as_versions_are_kept() -> None:
+    store = Store(State(), history=10)
+    for n in range(1, 31):
+        store.run(put, n)
+    # Each undo makes a version of its own, and takes none of the older ones away.
+    for n in range(29, 20, -1):
+        store.undo()
+        assert store.snapshot().n == n
+    with pytest.raises(HistoryGone, match="version 20 is kept no longer"):
+        store.undo()
+    for n in range(22, 31):
+        store.redo()
+        assert store.snapshot().n == n
+    assert len(store.history()) == 10
+
+
+def test_commits_of_transient_places_alone_are_no_steps_of_undo() -> None:
+    store = Store(State())
+
+    def look(s: Any, cursor: int) -> None:
+        s.cursor = cursor
+        s.inner.cursor = cursor
+
+    store.run(put, 1)
+    store.run(put, 2)
+    store.run(look, 7)
+    store.undo()
+    assert (store.snapshot().n, store.snapshot().cursor, store.snapshot().inner.cursor) == (1, 7, 7)
+    # It does not come between an undo and its redo either.
+    store.run(look, 8)
+    store.redo()
+    assert (store.snapshot().n, store.snapshot().cursor, store.snapshot().inner.cursor) == (2, 8, 8)
+    store.undo()
+    store.undo()
+    assert (store.snapshot().n, store.snapshot().cursor) == (0, 8)
+
+
 def test_transient_places_are_not_undone() -> None:
     store = Store(State())
 
@@ -159,7 +198,9 @@ def test_transient_places_of_a_policy_are_not_undone() -> None:
     assert store.snapshot() == after
     store.run(lambda root: root.pop("late"))
     store.undo()
-    # Nothing else was changed, and that it is gone stays so.
+    # There is nothing to undo in a commit that has changed transient places alone: the one before it was undone.
+    assert store.snapshot() == Store({**start, **kept}, policy=policy).snapshot().delete("late")
+    store.redo()
     assert store.snapshot() == after.delete("late")
 
 
@@ -309,6 +350,31 @@ def test_on_commit_takes_functions(wrong: Any) -> None:
         Store(State()).run(lambda s: s.on_commit(wrong))
 
 
+async def sent() -> None:
+    pass
+
+
+class Sender:
+    async def __call__(self) -> None:
+        pass
+
+
+@pytest.mark.parametrize("wrong", [sent, functools.partial(sent), Sender()], ids=repr)
+def test_on_commit_takes_no_coroutine_functions(wrong: Any) -> None:
+    store = Store(State())
+    with pytest.raises(TypeError, match="no event loop awaits it"):
+        store.run(lambda s: s.on_commit(wrong))
+    with store.transaction() as tx, pytest.raises(TypeError, match="no event loop awaits it"):
+        tx.on_commit(wrong)
+
+
+@pytest.mark.filterwarnings("error")
+def test_an_effect_that_returns_a_coroutine_has_failed(caplog: pytest.LogCaptureFixture) -> None:
+    Store(State()).run(lambda s: s.on_commit(lambda: sent()))
+    assert "has failed" in caplog.text
+    assert "which nothing awaits" in caplog.text
+
+
 def test_effects_are_not_kept() -> None:
     class Mark:
         def method(self) -> None:
@@ -370,7 +436,9 @@ def test_a_store_is_collected_with_what_refers_to_it() -> None:
     assert is_gone(known)
 
 
-@pytest.mark.parametrize("options", [{"history": 0}, {"retries": -1}, {"history": "x"}, {"retries": 1.5}])
+@pytest.mark.parametrize(
+    "options", [{"history": 0}, {"retries": -1}, {"history": "x"}, {"retries": 1.5}, {"sync": "allways"}]
+)
 def test_wrong_options(options: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
         Store(State(), **options)
@@ -530,8 +598,78 @@ def test_states_that_are_none() -> None:
     assert store.snapshot() == PMap({"x": PVector([1])})
 
 
+def test_who_and_why_of_tasks() -> None:
+    store = Store(State())
+    other = Store(State())
+    with store.by("eve", why="a"):
+        store.run(put, 1)
+        with store.by(why="b"), other.by("bob"):
+            store.run_all([(put, 2)])
+            other.run(put, 1)
+            asyncio.run(store.arun(put, 3))
+        with store.transaction("t", who="ann") as tx:
+            tx.draft.n = 4
+        store.undo()
+        store.undo("c")
+        # A thread has a context of its own.
+        thread = threading.Thread(target=lambda: store.run(put, 5))
+        thread.start()
+        thread.join()
+    store.run(put, 6)
+    assert [(one.who, one.why) for one in store.audit()] == [
+        ("eve", "a"),
+        ("eve", "b"),
+        ("eve", "b"),
+        ("ann", "a"),
+        ("eve", "a"),
+        ("eve", "c"),
+        (None, None),
+        (None, None),
+    ]
+    assert [one.who for one in other.audit()] == ["bob"]
+
+
+def test_an_audit_with_a_gap_is_refused() -> None:
+    store = Store(State(), history=5)
+    for n in range(1, 11):
+        store.run(put, n)
+    assert [one.version for one in store.audit()] == [7, 8, 9, 10]
+    assert [one.version for one in store.audit(7)] == [7, 8, 9, 10]
+    assert not list(store.audit(11))
+    for first in (1, 6, 12):
+        with pytest.raises(HistoryGone):
+            store.audit(first)
+
+
+def test_what_is_set_on_a_transaction_itself_is_refused() -> None:
+    store = Store(State())
+    block = store.transaction("t")
+    assert "write with store.transaction() as tx" in repr(block)
+    with pytest.raises(AttributeError, match="has not begun"):
+        _ = block.draft
+    with store.transaction() as tx:
+        with pytest.raises(AttributeError, match=r"tx\.draft\.n"):
+            tx.n = 3  # type: ignore[attr-defined]
+        with pytest.raises(AttributeError, match=r"tx\.draft\.n"):
+            _ = tx.n
+        with pytest.raises(AttributeError, match="cannot be set"):
+            tx.draft = 3
+        tx.draft.n = 3
+    assert store.snapshot().n == 3
+
+
 def test_labels() -> None:
     store = Store(State())
     store.run(task(label="mine")(put), 1)
     store.run(lambda s: put(s, 2))
     assert [one.meta.label for one in store.history(1)] == ["mine", "test_labels.<locals>.<lambda>"]
+
+
+def test_the_package_exports_what_its_stores_raise_and_hides_no_path() -> None:
+    import ropewalk.state as package
+
+    for name in ("Conflict", "StoreClosed", "InvariantBroken", "HistoryGone", "TransactionEnded"):
+        assert name in package.__all__
+        assert getattr(package, name) is getattr(ropewalk, name)
+    assert "Path" not in package.__all__
+    assert package.Path is package.paths(State).__class__

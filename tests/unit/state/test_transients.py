@@ -107,7 +107,10 @@ def test_values_of_a_map(tmp_path: Path) -> None:
         store.undo()
         assert store.snapshot() == Seen(PMap(a=2), 1)
         store.run(lambda d: d.seen.clear())
+        # There is nothing to undo in it, so this undoes the commit before.
         store.undo()
+        assert store.snapshot() == Seen(PMap(), 0)
+        store.redo()
         assert store.snapshot() == Seen(PMap(), 1)
         store.run(work)
     with opened() as store:
@@ -137,6 +140,8 @@ def test_a_policy_names_them(tmp_path: Path) -> None:
         assert store.snapshot() == expected
         store.run(lambda d: d.__delitem__("cursor"))
         store.undo()
+        assert store.snapshot() == PMap(n=0, many=PMap(a=PMap(n=0, cursor=2)))
+        store.redo()
         assert store.snapshot() == expected.delete("cursor")
     with opened() as store:
         assert store.snapshot() == PMap(n=1, cursor=5, many=PMap(a=PMap(n=1, cursor=0)))

@@ -22,8 +22,8 @@ from typing import Any, assert_type
 
 from ropewalk import Err, Ok, Result
 from ropewalk.state import (
-    AppendOnly, Const, Counter, Draft, Path, PMap, PVector, Shm, Task, Transient, conflicts, covers, float32, paths,
-    task, writable,
+    AppendOnly, Const, Counter, Draft, Path, PMap, PVector, Shm, Store, Task, Transient, conflicts, covers, float32,
+    paths, task, writable,
 )
 
 
@@ -65,6 +65,21 @@ def free(b: Draft[Bank]) -> int:
 """
 
 RIGHT = """
+async def stored(store: Store[Bank]) -> None:
+    assert_type(store.snapshot(), Bank)
+    assert_type(store.at(3), Bank)
+    assert_type(store.history()[0].state, Bank)
+    assert_type(store.run(transfer, "ann", 3), Ok[int] | Err[str])
+    assert_type(await store.arun(free), int)
+    assert_type(await store.submit(free), int)
+    async for change in store.changes():
+        assert_type(change.new, Bank)
+    async for part in store.changes(P.accounts[...].balance):
+        assert_type(part.old, Any)
+    with store.transaction("t") as tx, store.by("eve"):
+        assert_type(tx.version, int | None)
+
+
 def fields(bank: Bank) -> None:
     assert_type(bank.limits, Account)
     assert_type(bank.accounts["ann"], Account)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import gc
+import inspect
 import pickle
 import random
 import subprocess
@@ -15,7 +16,7 @@ from typing import Any
 import pytest
 
 from ropewalk._load import state
-from ropewalk.state import PMap, PVector
+from ropewalk.state import PMap, PVector, Store
 
 MISSING = state.MISSING
 #: Lengths around those where a tail becomes a leaf, and where a trie becomes higher or lower.
@@ -583,3 +584,18 @@ def test_machine() -> None:
 
     settings = hypothesis.settings(max_examples=40, stateful_step_count=30, deadline=None)
     stateful.run_state_machine_as_test(Machine, settings=settings)
+
+
+def test_index_errors_name_the_index() -> None:
+    vector = PVector([1, 2, 3])
+    for call in (lambda: vector[7], lambda: vector.set(7, 0), lambda: vector.mutate()[7]):
+        with pytest.raises(IndexError, match="no item 7: it has 3 items"):
+            call()
+    with pytest.raises(IndexError, match="no item 7"):
+        Store({"v": vector}).run(lambda b: b["v"][7])
+
+
+def test_the_repr_of_a_large_vector_is_short() -> None:
+    assert eval(repr(PVector(range(1000)))) == PVector(range(1000))
+    assert repr(PVector(range(1001))) == "PVector([0, 1, 2, 3, 4, 5, 6, 7, 8, 9, ... and 991 more])"
+    assert str(inspect.signature(PVector)) == "(items=(), /)"

@@ -73,6 +73,8 @@ pub(crate) struct Out<'a> {
     quiet: u32,
     /// What replaces a value is compared with it, where the value's rule asks for that: by a commit.
     guards: bool,
+    /// Whether there is a change that is not in a transient place.
+    pub(crate) is_lasting: bool,
     /// How many drafts are being built within each other.
     depth: u32,
     /// The new values of the fields of the records that are being built: those of the innermost one are the last.
@@ -94,6 +96,7 @@ impl<'a> Out<'a> {
             changes,
             quiet: 0,
             guards: false,
+            is_lasting: false,
             depth: 0,
             fields: Vec::new(),
             unchecked: Vec::new(),
@@ -131,10 +134,11 @@ impl<'a> Out<'a> {
     ///
     /// Live objects.
     unsafe fn note(&mut self, change: Change, step: Option<Step>, value: Pointer) -> Result<(), Raised> {
-        let Some(changes) = &self.changes else { return Ok(()) };
         if self.quiet > 0 {
             return Ok(());
         }
+        self.is_lasting = true;
+        let Some(changes) = &self.changes else { return Ok(()) };
         // SAFETY: the caller's.
         unsafe {
             let mut way = Vec::with_capacity(self.steps.len() + 1);

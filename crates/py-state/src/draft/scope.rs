@@ -115,6 +115,11 @@ impl Scope {
         }
     }
 
+    /// The number of the thread that has begun the transaction.
+    pub(crate) fn thread(&self) -> usize {
+        self.thread
+    }
+
     pub(crate) fn phase(&self) -> Phase {
         self.phase.get()
     }

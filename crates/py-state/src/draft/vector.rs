@@ -275,7 +275,7 @@ pub(crate) unsafe extern "C" fn item(own: Pointer, index: isize) -> Pointer {
         Ok(Some(value)) => value.into_ptr(),
         // SAFETY: the thread is attached.
         Ok(None) => unsafe {
-            ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
+            ffi::PyErr_Format(ffi::PyExc_IndexError, c"the vector has no item %zd".as_ptr(), index);
             ptr::null_mut()
         },
         Err(Raised) => ptr::null_mut(),
@@ -363,7 +363,7 @@ unsafe fn set(own: Pointer, key: Pointer, value: Pointer) -> Result<(), Raised> 
         check_write(types, &draft.head, own, key, &below)?;
         let value = draft.frozen(types, own, key, value)?;
         let Some(at) = draft.find(types, own, index)? else {
-            ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
+            ffi::PyErr_Format(ffi::PyExc_IndexError, c"the vector has no item %zd".as_ptr(), index);
             return Err(Raised);
         };
         if let Some((cell, _)) = draft.cell(at) {
@@ -394,7 +394,7 @@ unsafe fn removed(own: Pointer, index: isize) -> Result<Object, Raised> {
         let types = scope::types(own)?;
         draft.check_moves(types, own)?;
         let Some(value) = get(own, index)? else {
-            ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item of that index".as_ptr());
+            ffi::PyErr_Format(ffi::PyExc_IndexError, c"the vector has no item %zd".as_ptr(), index);
             return Err(Raised);
         };
         let Some(at) = draft.find(types, own, index)? else { return Ok(value) };

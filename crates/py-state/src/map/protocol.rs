@@ -12,7 +12,7 @@ use super::edit::Edit;
 use super::merge::{merge, merge_named};
 use super::views::{Part, walk};
 use super::{equal, object};
-use crate::node::{Pointer, same};
+use crate::node::{MOST_SHOWN, Pointer, SHOWN, same};
 use crate::types;
 
 /// What the interpreter gets: a new reference, or null with the exception set.
@@ -136,8 +136,21 @@ unsafe fn spelled(map: Pointer) -> Result<Object, Raised> {
     unsafe {
         let parts = Object::own(ffi::PyList_New(0))?;
         let mut cursor = Cursor::new(map);
-        while let Some((key, value)) = cursor.next() {
+        let count = object::count(map);
+        let most = if count > MOST_SHOWN { SHOWN } else { count };
+        let mut shown = 0;
+        while shown < most
+            && let Some((key, value)) = cursor.next()
+        {
             let part = Object::own(ffi::PyUnicode_FromFormat(c"%R: %R".as_ptr(), key, value))?;
+            if ffi::PyList_Append(parts.as_ptr(), part.as_ptr()) != 0 {
+                return Err(Raised);
+            }
+            shown += 1;
+        }
+        if most < count {
+            let rest = (count - most).cast_signed();
+            let part = Object::own(ffi::PyUnicode_FromFormat(c"... and %zd more".as_ptr(), rest))?;
             if ffi::PyList_Append(parts.as_ptr(), part.as_ptr()) != 0 {
                 return Err(Raised);
             }

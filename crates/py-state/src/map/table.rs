@@ -86,7 +86,8 @@ fn table() -> Vec<ffi::PyMethodDef> {
     ]
 }
 
-const MAP: &CStr = c"A persistent map: it never changes, and its methods derive other maps that share its nodes.
+const MAP: &CStr = c"PMap(source=(), /, **entries)\n--\n
+A persistent map: it never changes, and its methods derive other maps that share its nodes.
 
 Made of a mapping or an iterable of pairs, and of entries by name. To derive a map with one entry set takes a time that
 grows with the logarithm of the length. It equals every mapping with equal entries. Its order follows the keys' hashes.

@@ -42,9 +42,8 @@ thread_local! {
 struct Held {
     claims: Arc<Claims>,
     number: u64,
-    /// The thread that has made it, and its patience before.
-    thread: ThreadId,
-    before: Option<Duration>,
+    /// The thread that has made it, and its patience before; nothing if a coroutine has, which waits in its event loop.
+    before: Option<(ThreadId, Option<Duration>)>,
     has_ended: AtomicBool,
 }
 
@@ -54,11 +53,56 @@ impl Held {
         if self.has_ended.swap(true, Ordering::Relaxed) {
             return;
         }
-        if thread::current().id() == self.thread {
-            PATIENCE.set(self.before);
+        if let Some((thread, before)) = self.before
+            && thread::current().id() == thread
+        {
+            PATIENCE.set(before);
         }
         self.claims.release(self.number);
     }
+
+    /// What `_claim` and `_ask` return: the number, and a capsule that ends the claim when it goes.
+    fn given(self: Box<Self>) -> Result<Object, Raised> {
+        let number = self.number;
+        let held = Box::into_raw(self);
+        // SAFETY: the thread is attached; the capsule takes the box, and if there is none, nothing else has it.
+        let capsule = unsafe {
+            let capsule = ffi::PyCapsule_New(held.cast(), CAPSULE.as_ptr(), Some(drop_claim));
+            if capsule.is_null() {
+                Box::from_raw(held).end();
+                return Err(Raised);
+            }
+            Object::own(capsule)?
+        };
+        // SAFETY: the thread is attached.
+        let number = unsafe { Object::own(ffi::PyLong_FromUnsignedLongLong(number)) }?;
+        super::commit::pair(number, capsule)
+    }
+}
+
+/// While it lives, this thread has the patience of one that holds a claim.
+pub(super) struct Patient(Option<Duration>);
+
+impl Patient {
+    pub(super) fn new() -> Self {
+        let before = PATIENCE.get();
+        PATIENCE.set(before.or(Some(LENT)));
+        Self(before)
+    }
+}
+
+impl Drop for Patient {
+    fn drop(&mut self) {
+        PATIENCE.set(self.0);
+    }
+}
+
+/// Makes a claim and does not wait until it is granted; gives what `_claim` does. The thread's patience stays as it is:
+/// it runs other coroutines while the one that claims waits.
+pub(super) fn asked(this: &Store, slots: Slots) -> Result<Object, Raised> {
+    let number = this.claims.claim(slots);
+    let claims = Arc::clone(&this.claims);
+    Box::new(Held { claims, number, before: None, has_ended: AtomicBool::new(false) }).given()
 }
 
 /// Sleeps in slices until `wait` is true, or the patience has ended; tells whether it is true. Signal handlers run in
@@ -119,8 +163,7 @@ pub(crate) unsafe extern "C" fn claim(own: Pointer, arguments: *mut Pointer, cou
             let held = Box::new(Held {
                 claims: Arc::clone(&this.claims),
                 number,
-                thread: thread::current().id(),
-                before,
+                before: Some((thread::current().id(), before)),
                 has_ended: AtomicBool::new(false),
             });
             let granted = sleep(before, |deadline| this.claims.wait_granted(number, deadline));
@@ -131,15 +174,7 @@ pub(crate) unsafe extern "C" fn claim(own: Pointer, arguments: *mut Pointer, cou
                 return granted.map(|_| Object::none());
             }
             PATIENCE.set(Some(Duration::try_from_secs_f64(patience).unwrap_or(LENT)));
-            let held = Box::into_raw(held);
-            let capsule = ffi::PyCapsule_New(held.cast(), CAPSULE.as_ptr(), Some(drop_claim));
-            if capsule.is_null() {
-                Box::from_raw(held).end();
-                return Err(Raised);
-            }
-            let capsule = Object::own(capsule)?;
-            let number = Object::own(ffi::PyLong_FromUnsignedLongLong(number))?;
-            super::commit::pair(number, capsule)
+            held.given()
         })();
         made.map_or_else(|Raised| ptr::null_mut(), Object::into_ptr)
     }

@@ -11,7 +11,7 @@ use ropewalk_capi::object::{Object, Raised};
 use ropewalk_journal::Ticket;
 use ropewalk_state::claims::Slots;
 
-use super::{New, Step, Store, claiming, closed, store, types_of};
+use super::{Form, New, Step, Store, claiming, closed, store, types_of};
 use crate::draft::scope::{Phase, Scope};
 use crate::node::Pointer;
 use crate::rule::Rule;
@@ -60,7 +60,7 @@ pub(crate) unsafe extern "C" fn commit(own: Pointer, arguments: *mut Pointer, co
                 return Err(Raised);
             }
             scope.set_phase(Phase::Committing);
-            let made = attempt(types, own, scope, *arguments, claim);
+            let made = attempt(types, own, scope, *arguments, claim, true);
             scope.end();
             made
         })();
@@ -73,7 +73,23 @@ pub(crate) unsafe extern "C" fn commit(own: Pointer, arguments: *mut Pointer, co
 /// `Err`, which gives the changes up.
 #[entry]
 pub(crate) unsafe extern "C" fn run_once(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
-    // SAFETY: a store of ours, and as many live arguments as `count` says.
+    // SAFETY: the interpreter's arguments.
+    unsafe { run(own, arguments, count, true) }
+}
+
+/// `store._attempt_now(function, rule, label, claim, args, kwargs)`: as `_attempt`, but it gives `None` as well where a
+/// claim forbids the commit, and waits for none.
+#[entry]
+pub(crate) unsafe extern "C" fn run_now(own: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
+    // SAFETY: the interpreter's arguments.
+    unsafe { run(own, arguments, count, false) }
+}
+
+/// # Safety
+///
+/// A store of ours, and as many live arguments as `count` says.
+unsafe fn run(own: Pointer, arguments: *mut Pointer, count: isize, waits: bool) -> Pointer {
+    // SAFETY: the caller's.
     unsafe {
         let done = (|| {
             let types = types_of(own)?;
@@ -93,7 +109,10 @@ pub(crate) unsafe extern "C" fn run_once(own: Pointer, arguments: *mut Pointer, 
             let (rule, label) = (Object::share(rule)?, Object::share(label)?);
             let begun = transaction::begin(types, Object::share(own)?, root, number, rule, label)?;
             let scope = content::<Scope>(begun.as_ptr());
-            let made = ran(types, own, &begun, scope, function, claim, args, kwargs);
+            // A claim that was made without waiting is a coroutine's: the thread has it for this call.
+            let patient = (claim != 0 && !waits).then(claiming::Patient::new);
+            let made = ran(types, own, &begun, scope, function, claim, waits, args, kwargs);
+            drop(patient);
             scope.end();
             made
         })();
@@ -120,6 +139,7 @@ unsafe fn ran(
     scope: &Scope,
     function: Pointer,
     claim: u64,
+    waits: bool,
     args: Pointer,
     kwargs: Pointer,
 ) -> Result<Object, Raised> {
@@ -153,11 +173,43 @@ unsafe fn ran(
         }
         scope.check()?;
         scope.set_phase(Phase::Committing);
-        let done = attempt(types, own, scope, begun.as_ptr(), claim)?;
+        let done = attempt(types, own, scope, begun.as_ptr(), claim, waits)?;
         if done.is_none() {
+            met_itself(own, scope)?;
             return Ok(done);
         }
         pair(result, done)
+    }
+}
+
+/// Asks the store's `_met_itself` about a conflict if the function has committed transactions of its own to the same
+/// store: it raises if they are the reason, for they would be so each time.
+///
+/// # Safety
+///
+/// A store of ours, and the content of a transaction of this thread.
+unsafe fn met_itself(own: Pointer, scope: &Scope) -> Result<(), Raised> {
+    // SAFETY: the caller's; nothing of the interpreter runs under the guard.
+    unsafe {
+        let Some(path) = scope.conflict.share() else { return Ok(()) };
+        let inner = store(own).inner.lock();
+        let from = inner.versions.partition_point(|kept| kept.number <= scope.version.get());
+        let newer = inner.versions.range(from..).filter(|kept| kept.thread == scope.thread());
+        let numbers: Vec<u64> = newer.map(|kept| kept.number).collect();
+        drop(inner);
+        if numbers.is_empty() {
+            return Ok(());
+        }
+        let list = Object::own(ffi::PyList_New(0))?;
+        for number in numbers {
+            let number = Object::own(ffi::PyLong_FromUnsignedLongLong(number))?;
+            if ffi::PyList_Append(list.as_ptr(), number.as_ptr()) < 0 {
+                return Err(Raised);
+            }
+        }
+        let label = scope.label.share().unwrap_or_else(Object::none);
+        let asked = Object::share(own)?.attribute(c"_met_itself")?;
+        asked.call(&[path.as_ptr(), label.as_ptr(), list.as_ptr()]).map(drop)
     }
 }
 
@@ -170,6 +222,7 @@ unsafe fn attempt(
     scope: &Scope,
     transaction: Pointer,
     claim: u64,
+    waits: bool,
 ) -> Result<Object, Raised> {
     // SAFETY: the caller's.
     unsafe {
@@ -182,9 +235,9 @@ unsafe fn attempt(
         let wanted = if encode.is_some() { Wanted::Both } else { Wanted::State };
         loop {
             let (now, base, epoch) = this.now()?;
-            let (made, changes) = match transaction::apply(types, scope, now.as_ptr(), wanted)? {
+            let (made, changes, is_lasting) = match transaction::apply(types, scope, now.as_ptr(), wanted)? {
                 Made::Conflict => return Ok(Object::none()),
-                Made::State(made, changes) => (made, changes),
+                Made::State(made, changes, is_lasting) => (made, changes, is_lasting),
             };
             if made.is_none() && effects.is_none() {
                 // It has changed nothing: it stands where it was validated.
@@ -209,11 +262,13 @@ unsafe fn attempt(
                 effects: effects.as_ref(),
                 slots,
                 claim,
-                stands_for: None,
+                thread: scope.thread(),
+                form: if is_lasting || !is_changed { Form::New } else { Form::Transient },
             };
             match this.swap(&new) {
                 Step::Done(number, epoch, ticket) => return finished(this, number, epoch, ticket),
                 Step::Moved => {}
+                Step::Claimed if !waits => return Ok(Object::none()),
                 Step::Claimed => {
                     if !claiming::wait_allowed(this, slots, claim)? {
                         return Ok(Object::none());
@@ -322,7 +377,8 @@ pub(crate) unsafe extern "C" fn replace(own: Pointer, arguments: *mut Pointer, c
                 effects: None,
                 slots: &slots,
                 claim,
-                stands_for: (!stands_for.is_none()).then_some((same, before)),
+                thread: 0,
+                form: if stands_for.is_none() { Form::New } else { Form::Past { same, before } },
             };
             loop {
                 match this.swap(&new) {

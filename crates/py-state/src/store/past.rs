@@ -9,7 +9,7 @@ use ropewalk_capi::object::{Object, Raised};
 use ropewalk_state::claims::Slots;
 
 use super::commit::finished;
-use super::{Inner, New, Step, Store, Version, claiming, closed, store};
+use super::{Form, Inner, New, Own, Step, Store, Version, claiming, closed, store};
 use crate::node::Pointer;
 
 /// A version that the next one is made of.
@@ -19,20 +19,19 @@ struct Past {
     now: Object,
     root: Object,
     /// The version whose state this is, and the one before it.
-    stands_for: (u64, u64),
+    same: u64,
+    before: u64,
 }
 
 impl Inner {
-    /// The version whose state comes next: the one before the newest, or the one that the last undo has left.
-    fn past(&self, newest: &Version, is_back: bool) -> Option<&Version> {
+    /// The state that comes next: the one before the newest, or the one that the last undo has left.
+    fn past(&self, newest: &Version, is_back: bool) -> Option<&Own> {
         if !is_back {
             // An undo goes from a version to the one before it. Of several that it may have come from, the latest.
-            return self.versions.iter().rev().find(|kept| kept.before == newest.same);
+            return self.own.iter().rev().find(|kept| kept.before == newest.same);
         }
-        let place = self.versions.partition_point(|kept| kept.number < newest.before);
-        let there = self.versions.get(place).filter(|kept| kept.same == newest.before);
-        // A version that is kept no longer may have a later one with the same state.
-        there.or_else(|| self.versions.iter().rev().find(|kept| kept.same == newest.before))
+        let place = self.own.partition_point(|kept| kept.same < newest.before);
+        self.own.get(place).filter(|kept| kept.same == newest.before)
     }
 }
 
@@ -49,7 +48,8 @@ impl Store {
             base: newest.number,
             now: newest.root.clone(),
             root: target.root.clone(),
-            stands_for: (target.same, target.before),
+            same: target.same,
+            before: target.before,
         }))
     }
 }
@@ -68,8 +68,8 @@ pub(crate) unsafe extern "C" fn past(own: Pointer, back: Pointer) -> Pointer {
             Err(Raised) => ptr::null_mut(),
             Ok(None) => Object::none().into_ptr(),
             Ok(Some(past)) => {
-                let (now, root, (same, before)) = (past.now.as_ptr(), past.root.as_ptr(), past.stands_for);
-                ffi::Py_BuildValue(c"KOO(KK)".as_ptr(), past.base, now, root, same, before)
+                let (now, root) = (past.now.as_ptr(), past.root.as_ptr());
+                ffi::Py_BuildValue(c"KOO(KK)".as_ptr(), past.base, now, root, past.same, past.before)
             }
         }
     }
@@ -106,7 +106,8 @@ pub(crate) unsafe extern "C" fn step(own: Pointer, arguments: *mut Pointer, coun
                     effects: None,
                     slots: &slots,
                     claim,
-                    stands_for: Some(past.stands_for),
+                    thread: 0,
+                    form: Form::Past { same: past.same, before: past.before },
                 };
                 match this.swap(&new) {
                     Step::Done(number, epoch, ticket) => return finished(this, number, epoch, ticket),

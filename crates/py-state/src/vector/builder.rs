@@ -31,7 +31,9 @@ unsafe extern "C" fn subscript(builder: Pointer, index: Pointer) -> Pointer {
     unsafe {
         let item = shared(builder).read().and_then(|edit| {
             let index = index_of(index, edit.len())?;
-            edit.get(index).ok_or_else(out_of_range).and_then(|item| Object::share(item))
+            edit.get(index)
+                .ok_or_else(|| out_of_range(index.cast_signed(), edit.len()))
+                .and_then(|item| Object::share(item))
         });
         raw(item)
     }
@@ -86,8 +88,9 @@ unsafe extern "C" fn pop(builder: Pointer, _: Pointer) -> Pointer {
     // SAFETY: a builder. What falls out is dropped after the use of the edit.
     unsafe {
         let popped = shared(builder).change().and_then(|mut edit| {
-            let last = edit.len().checked_sub(1).ok_or_else(out_of_range)?;
-            let item = edit.get(last).ok_or_else(out_of_range).and_then(|item| Object::share(item))?;
+            let last = edit.len().checked_sub(1).ok_or_else(|| out_of_range(-1, 0))?;
+            let item =
+                edit.get(last).ok_or_else(|| out_of_range(-1, 0)).and_then(|item| Object::share(item))?;
             Ok((item, edit.truncate(last)?))
         });
         raw(popped.map(|(item, _)| item))

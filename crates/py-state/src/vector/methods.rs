@@ -67,7 +67,7 @@ pub(super) unsafe extern "C" fn pop(vector: Pointer, _: Pointer) -> Pointer {
     // SAFETY: a vector.
     unsafe {
         raw(match super::len(vector).checked_sub(1) {
-            None => Err(out_of_range()),
+            None => Err(out_of_range(-1, 0)),
             Some(0) => types::of(ffi::Py_TYPE(vector)).and_then(|state| super::empty(state)),
             Some(count) => super::slice(vector, 0, count),
         })

@@ -12,7 +12,7 @@ use super::cursor::Cursor;
 use super::edit::Edit;
 use super::{equal, object};
 use crate::iterate::each;
-use crate::node::{Pointer, same};
+use crate::node::{MOST_SHOWN, Pointer, SHOWN, same};
 use crate::types;
 
 /// What the interpreter gets: a new reference, or null with the exception set.
@@ -20,11 +20,14 @@ pub(super) fn raw(made: Result<Object, Raised>) -> Pointer {
     made.map_or(null_mut(), Object::into_ptr)
 }
 
-/// Raises an `IndexError`.
+/// Raises an `IndexError` that names the index and the length.
 #[cold]
-pub(super) fn out_of_range() -> Raised {
-    // SAFETY: a live exception class and a C string.
-    unsafe { ffi::PyErr_SetString(ffi::PyExc_IndexError, c"the vector has no item at this index".as_ptr()) };
+pub(crate) fn out_of_range(index: isize, count: usize) -> Raised {
+    // SAFETY: a live exception class and a C string, with the numbers that its format asks for.
+    unsafe {
+        let said = c"the vector has no item %zd: it has %zd items";
+        ffi::PyErr_Format(ffi::PyExc_IndexError, said.as_ptr(), index, count.cast_signed());
+    }
     Raised
 }
 
@@ -42,7 +45,7 @@ pub(super) unsafe fn index_of(object: Pointer, count: usize) -> Result<usize, Ra
         }
         index
     };
-    from_end(index, count).filter(|&index| index < count).ok_or_else(out_of_range)
+    from_end(index, count).filter(|&index| index < count).ok_or_else(|| out_of_range(index, count))
 }
 
 /// An index from the front; a negative one counts from the end.
@@ -59,7 +62,8 @@ pub(super) unsafe extern "C" fn item(vector: Pointer, index: ffi::Py_ssize_t) ->
         // SAFETY: the vector holds the item.
         Some(item) => unsafe { same(item) },
         None => {
-            let Raised = out_of_range();
+            // SAFETY: a vector.
+            let Raised = out_of_range(index, unsafe { super::len(vector) });
             null_mut()
         }
     }
@@ -81,8 +85,10 @@ pub(super) unsafe extern "C" fn subscript(vector: Pointer, key: Pointer) -> Poin
             );
             return null_mut();
         }
-        let item = index_of(key, super::len(vector))
-            .and_then(|index| super::get(vector, index).ok_or_else(out_of_range));
+        let count = super::len(vector);
+        let item = index_of(key, count).and_then(|index| {
+            super::get(vector, index).ok_or_else(|| out_of_range(index.cast_signed(), count))
+        });
         item.map_or(null_mut(), |item| same(item))
     }
 }
@@ -107,7 +113,8 @@ unsafe fn slice(vector: Pointer, slice: Pointer) -> Result<Object, Raised> {
         }
         let mut edit = Edit::new(types::of(ffi::Py_TYPE(vector))?.empty_vector)?;
         for number in 0..length {
-            let item = super::get(vector, (start + number * step) as usize).ok_or_else(out_of_range)?;
+            let index = start + number * step;
+            let item = super::get(vector, index as usize).ok_or_else(|| out_of_range(index, count))?;
             edit.append(item)?;
         }
         edit.finish()
@@ -222,10 +229,29 @@ pub(super) unsafe extern "C" fn repr(vector: Pointer) -> Pointer {
             1.. => return ffi::PyUnicode_FromString(c"PVector([...])".as_ptr()),
             _ => return null_mut(),
         }
-        let text = Object::own(ffi::PySequence_List(vector))
-            .and_then(|list| Object::own(ffi::PyUnicode_FromFormat(c"PVector(%R)".as_ptr(), list.as_ptr())));
+        let text = spelled(vector);
         ffi::Py_ReprLeave(vector);
         raw(text)
+    }
+}
+
+/// # Safety
+///
+/// A live vector. Python code may run.
+unsafe fn spelled(vector: Pointer) -> Result<Object, Raised> {
+    // SAFETY: the caller's; formats with the arguments that they ask for.
+    unsafe {
+        let count = super::len(vector);
+        if count <= MOST_SHOWN {
+            let list = Object::own(ffi::PySequence_List(vector))?;
+            return Object::own(ffi::PyUnicode_FromFormat(c"PVector(%R)".as_ptr(), list.as_ptr()));
+        }
+        let list = Object::own(ffi::PySequence_List(super::slice(vector, 0, SHOWN)?.as_ptr()))?;
+        let list = Object::own(ffi::PyObject_Repr(list.as_ptr()))?;
+        let items = ffi::PyUnicode_GetLength(list.as_ptr()) - 1;
+        let items = Object::own(ffi::PyUnicode_Substring(list.as_ptr(), 0, items))?;
+        let said = c"PVector(%U, ... and %zd more])";
+        Object::own(ffi::PyUnicode_FromFormat(said.as_ptr(), items.as_ptr(), (count - SHOWN).cast_signed()))
     }
 }
 

@@ -85,8 +85,8 @@ fn table() -> Vec<ffi::PyMethodDef> {
     ]
 }
 
-const VECTOR: &CStr =
-    c"A persistent vector: it never changes, and its methods derive other vectors that share its nodes.
+const VECTOR: &CStr = c"PVector(items=(), /)\n--\n
+A persistent vector: it never changes, and its methods derive other vectors that share its nodes.
 
 Made of an iterable. To derive a vector with one item set or appended takes a time that grows with the logarithm of the
 length. It equals vectors with equal items, and no list or tuple.
