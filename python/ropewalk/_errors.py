@@ -720,6 +720,8 @@ class Conflict(StateError, RuntimeError):
 
     path: str = ""
     version: int = 0
+    #: The thread has a claim, and has waited long enough for the claim of another, which may wait for it.
+    _is_entangled: bool = False
 
 
 class InvariantBroken(StateError, ValueError):

@@ -10,6 +10,7 @@ import numbers
 import reprlib
 import sys
 from collections.abc import Callable
+from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from ropewalk._errors import ContractViolation, NotFrozen, StateError, WrongType

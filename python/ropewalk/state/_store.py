@@ -34,7 +34,7 @@ from ropewalk.state._slots import Slots
 from ropewalk.state._syncer import Syncer
 from ropewalk.state._task import Task
 from ropewalk.state._threads import Threads
-from ropewalk.state._transaction import Block, Entangled, Meta, Transaction, is_changed
+from ropewalk.state._transaction import Block, Meta, Transaction, entangled, is_changed
 from ropewalk.state._turns import LONG_PATIENCE, pause, refused, run_below, run_claimed, run_in_loop
 from ropewalk.state._watch import Changes, Watchers
 from ropewalk.state._watched import Watcher
@@ -490,7 +490,7 @@ class Store(_native.StoreBase, Generic[S]):
                 # It was given up, and a coroutine may have waited for it.
                 self._turns.wake()
         if taken is None:
-            raise Entangled(label)
+            raise entangled(label)
         return taken
 
     def _end_claim(self, claim: object) -> None:

@@ -19,14 +19,14 @@ if TYPE_CHECKING:
     from ropewalk.state._store import Store
 
 
-class Entangled(Conflict):
-    """A thread that has a claim has waited long enough for the claim of another, which may wait for it."""
-
-    def __init__(self, label: str | None) -> None:
-        super().__init__(
-            f"{label or 'a block'} ran within a transaction that others wait for, and the claim of one of them has not "
-            f"ended meanwhile. Run such transactions one behind the other, or in the same order everywhere"
-        )
+def entangled(label: str | None) -> Conflict:
+    """Returns the error of a thread whose transaction waits for others, while others wait for it."""
+    error = Conflict(
+        f"{label or 'a block'} ran within a transaction that others wait for, and the claim of one of them has not "
+        f"ended meanwhile. Run such transactions one behind the other, or in the same order everywhere"
+    )
+    error._is_entangled = True
+    return error
 
 
 class Meta(NamedTuple):

@@ -13,7 +13,7 @@ from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from ropewalk._errors import Conflict
-from ropewalk.state._transaction import Entangled
+from ropewalk.state._transaction import entangled
 
 if TYPE_CHECKING:
     from ropewalk.state._prepared import Prepared
@@ -74,7 +74,9 @@ def run_claimed(
                 done = store._attempt(function, rule, meta, number, args, kwargs)
                 if done is not None:
                     return done
-        except Entangled:
+        except Conflict as error:
+            if not error._is_entangled:
+                raise
             # A transaction within it waits for a claim of another thread, which may wait for this one's. It runs again
             # when it has the whole state, so that nothing of this store is left to wait for.
             rule = store._whole
@@ -97,7 +99,7 @@ def run_below(
         done = store._attempt(function, rule, meta, store._held.claim, args, kwargs)
         if done is not None:
             return done
-    raise Entangled(meta.label)
+    raise entangled(meta.label)
 
 
 async def run_in_loop(
@@ -131,7 +133,9 @@ async def run_in_loop(
                     held.claim = before
                 if done is not None:
                     return done
-        except Entangled:
+        except Conflict as error:
+            if not error._is_entangled:
+                raise
             # As in a thread.
             rule = store._whole
         else:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from typing import Any
@@ -138,16 +139,23 @@ def test_a_count_by_another_makes_the_transaction_run_again() -> None:
     store = Store(bank())
     runs: list[int] = []
 
+    def elsewhere(change: Callable[[Any], None]) -> None:
+        thread = threading.Thread(target=store.run, args=(change,))
+        thread.start()
+        thread.join()
+
+    def count(other: Any) -> None:
+        other.main.count += 1
+
     def rename(draft: Any) -> None:
         if not runs:
-            with store.transaction() as other:
-                other.draft.main.count += 1
+            elsewhere(count)
         runs.append(1)
         draft.main = replace(store.snapshot().main, name=f"after {len(runs)}")
 
     def blind(draft: Any) -> None:
-        with store.transaction() as other:
-            other.draft.main.log.append("more") if len(runs) == 1 else None
+        if len(runs) == 1:
+            elsewhere(lambda other: other.main.log.append("more"))
         runs.append(1)
         draft.main = Account("DE2", PVector(["x"] if len(runs) == 2 else ["x", "more"]), 4)
 
