@@ -161,7 +161,7 @@ fn find<'a>(attributes: &'a [(Object, Object)], name: &Object) -> Option<&'a Obj
     attributes.iter().find(|(known, _)| has_name(known)).map(|(_, value)| value)
 }
 
-/// Whether two values are one, or are atoms that cannot be told from each other: a model takes its values apart.
+/// Whether two values are one, or are atoms that cannot be told apart: a model takes its values apart.
 ///
 /// # Safety
 ///
