@@ -52,7 +52,7 @@ def kind_of(kind: type) -> _native.Record | bool | None:
         is_known = not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names
         # The parts of those that hold others are looked at each time.
         if is_known and not issubclass(kind, (frozenset, slice, tuple)):
-            _native.add_leaf(kind)
+            _native.add_leaf(cast("type", kind))
         return None
     above = {base.__name__ for base in kind.__mro__ if base.__module__ == "numpy"}
     if "generic" in above and "void" not in above:
@@ -152,8 +152,10 @@ def beside(record: Any) -> dict[str, Any]:
 
 
 def _beside_of_model(model: Any) -> dict[str, Any]:
-    found = {f"{_EXTRA}{name}": value for name, value in (model.__pydantic_extra__ or {}).items()}
-    for name, value in (model.__pydantic_private__ or {}).items():
+    extra: dict[str, Any] = model.__pydantic_extra__ or {}
+    private: dict[str, Any] = model.__pydantic_private__ or {}
+    found: dict[str, Any] = {f"{_EXTRA}{name}": value for name, value in extra.items()}
+    for name, value in private.items():
         found[f"{_PRIVATE}{name}"] = value
     # One object for equal sets, because what is compared is the identity.
     found[_GIVEN] = sys.intern("\0".join(sorted(model.__pydantic_fields_set__)))
@@ -161,9 +163,10 @@ def _beside_of_model(model: Any) -> dict[str, Any]:
 
 
 def _is_cached(kind: Any, name: str) -> bool:
-    found = inspect.getattr_static(kind, name, None)
+    found: Any = inspect.getattr_static(kind, name, None)
+    how = cast("type", type(found))
     # A descriptor that lets the object's own attribute go first, as `functools.cached_property` is.
-    is_descriptor = hasattr(type(found), "__get__") and not hasattr(type(found), "__set__")
+    is_descriptor = hasattr(how, "__get__") and not hasattr(how, "__set__")
     return is_descriptor and not isinstance(found, FunctionType)
 
 
