@@ -38,6 +38,8 @@ _EXTRA, _PRIVATE = "extra:", "private:"
 _GIVEN = "given"
 #: A class that can change is garbage like any other, so that only classes that stay are listed.
 _HEAP_TYPE = 1 << 9
+#: Leaves that hold others.
+_WITH_PARTS: tuple[type, ...] = (frozenset, slice, tuple)
 
 
 def kind_of(kind: type) -> _native.Record | bool | None:
@@ -51,8 +53,8 @@ def kind_of(kind: type) -> _native.Record | bool | None:
     if is_leaf(kind):
         is_known = not kind.__flags__ & _HEAP_TYPE or kind.__module__ in sys.stdlib_module_names
         # The parts of those that hold others are looked at each time.
-        if is_known and not issubclass(kind, (frozenset, slice, tuple)):
-            _native.add_leaf(cast("type", kind))
+        if is_known and not issubclass(kind, _WITH_PARTS):
+            _native.add_leaf(kind)
         return None
     above = {base.__name__ for base in kind.__mro__ if base.__module__ == "numpy"}
     if "generic" in above and "void" not in above:
@@ -163,8 +165,8 @@ def _beside_of_model(model: Any) -> dict[str, Any]:
 
 
 def _is_cached(kind: Any, name: str) -> bool:
-    found: Any = inspect.getattr_static(kind, name, None)
-    how = cast("type", type(found))
+    found: object = inspect.getattr_static(kind, name, None)
+    how = type(found)
     # A descriptor that lets the object's own attribute go first, as `functools.cached_property` is.
     is_descriptor = hasattr(how, "__get__") and not hasattr(how, "__set__")
     return is_descriptor and not isinstance(found, FunctionType)
