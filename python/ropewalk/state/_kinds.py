@@ -10,6 +10,7 @@ import numbers
 import reprlib
 import sys
 from collections.abc import Callable
+from functools import partial
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
@@ -19,6 +20,7 @@ from ropewalk.result import Err, Ok
 from ropewalk.state._arrays import is_array_class, know
 from ropewalk.state._contract import violation
 from ropewalk.state._later import check_effect, dropped
+from ropewalk.state._pydantic import validated_again
 from ropewalk.state._records import as_input, fields_of, is_dataclass, is_model, is_record
 from ropewalk.state._values import instead_of, is_leaf
 from ropewalk.state._zones import Zone
@@ -38,6 +40,7 @@ _EXTRA, _PRIVATE = "extra:", "private:"
 _GIVEN = "given"
 #: A class that can change is garbage like any other, so that only classes that stay are listed.
 _HEAP_TYPE = 1 << 9
+_COLLECTIONS = (_native.PMap, _native.PVector)
 #: Leaves that hold others.
 _WITH_PARTS: tuple[type, ...] = (frozenset, slice, tuple)
 
@@ -268,11 +271,19 @@ def _replaced_model(old: Any, changes: dict[str, Any]) -> Any:
         # A cached property is in the same dict, and may be unknown to the validation.
         values = {name: getattr(old, name) for name in fields}
     given = set(old.__pydantic_fields_set__) | set(changes)
-    return model_of(kind, {**values, **changes}, old.__pydantic_extra__, old.__pydantic_private__, given)
+    new = {**values, **changes}
+    before = {
+        id(one): values[name]
+        for name, one in new.items()
+        if type(one) in _COLLECTIONS and type(one) is type(values[name])
+    }
+    validate = partial(validated_again, kind.model_validate, before=before) if before else kind.model_validate
+    return model_of(kind, validate, new, old.__pydantic_extra__, old.__pydantic_private__, given)
 
 
 def model_of(
     kind: Any,
+    validate: Callable[[Any], Any],
     fields: dict[str, Any],
     extra: dict[str, Any] | None,
     private: dict[str, Any] | None,
@@ -282,7 +293,7 @@ def model_of(
 
     A class with a `model_post_init` of its own makes its private attributes there; others keep theirs.
     """
-    made = kind.model_validate({**(extra or {}), **as_input(kind, fields)})
+    made = validate({**(extra or {}), **as_input(kind, fields)})
     object.__setattr__(made, "__pydantic_fields_set__", given)
     if private and kind.model_post_init.__name__ == "init_private_attributes":
         object.__setattr__(made, "__pydantic_private__", dict(private))

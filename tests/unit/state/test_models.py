@@ -104,3 +104,33 @@ def test_a_model_validates_its_fields_and_the_store_what_is_in_maps() -> None:
         store.run(lambda m: m.items.update(b={"name": "b"}))
     with pytest.raises(WrongType, match=r"log\[\.\.\.\] is declared as str"):
         store.run(lambda m: m.log.append(3))
+
+
+def test_a_change_does_not_validate_the_items_beside_it() -> None:
+    validated: list[str] = []
+
+    class Item(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(frozen=True, revalidate_instances="always")
+        name: str
+
+        @pydantic.field_validator("name")
+        @classmethod
+        def note(cls, name: str) -> str:
+            validated.append(name)
+            return name
+
+    class State(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(frozen=True)
+        items: PMap[str, Item]
+        count: int = 0
+
+    State.model_rebuild(_types_namespace={"PMap": PMap, "Item": Item})
+    store = Store(State(items=PMap({name: Item(name=name) for name in "abc"})))
+    validated.clear()
+    with store.transaction() as tx:
+        tx.draft.items["a"].name = "new"
+        tx.draft.count = 1
+    assert set(validated) == {"new"}
+    # Elsewhere each item is.
+    with pytest.raises(pydantic.ValidationError):
+        State(items={"a": {"name": 5}})
