@@ -9,6 +9,7 @@ import inspect
 import numbers
 import reprlib
 import sys
+from collections import Counter
 from collections.abc import Callable
 from functools import partial
 from types import FunctionType
@@ -272,11 +273,10 @@ def _replaced_model(old: Any, changes: dict[str, Any]) -> Any:
         values = {name: getattr(old, name) for name in fields}
     given = set(old.__pydantic_fields_set__) | set(changes)
     new = {**values, **changes}
-    before = {
-        id(one): values[name]
-        for name, one in new.items()
-        if type(one) in _COLLECTIONS and type(one) is type(values[name])
-    }
+    held = [(one, values[name]) for name, one in new.items() if type(one) in _COLLECTIONS]
+    # One object in two fields has two that were before it, and may fit only one of them: it is validated whole.
+    counts = Counter(id(one) for one, _ in held)
+    before = {id(one): old for one, old in held if counts[id(one)] == 1 and type(old) is type(one)}
     validate = partial(validated_again, kind.model_validate, before=before) if before else kind.model_validate
     return model_of(kind, validate, new, old.__pydantic_extra__, old.__pydantic_private__, given)
 

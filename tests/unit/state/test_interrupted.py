@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import pytest
+from tests.polling import until
 
 from ropewalk import Conflict, StoreClosed
 from ropewalk.state import Store, paths, task
@@ -95,8 +96,9 @@ def hold_up_no_effect() -> None:
 @pytest.mark.parametrize("program", [leave_no_claim, hold_up_no_effect], ids=lambda program: program.__name__)
 def test_interrupts(program: Callable[[], None]) -> None:
     # In a process of its own: here an interrupt might hit what the test's framework runs in between.
-    command = [sys.executable, __file__, program.__name__]
-    done = subprocess.run(command, capture_output=True, text=True, timeout=100, check=False)
+    command = [sys.executable, "-m", "tests.unit.state.test_interrupted", program.__name__]
+    root = Path(__file__).parents[3]
+    done = subprocess.run(command, cwd=root, capture_output=True, text=True, timeout=100, check=False)
     assert done.returncode == 0, done.stderr
 
 
@@ -178,6 +180,12 @@ def test_two_stores_in_opposite_order_end() -> None:
     assert "same order" in str(refused[0])
 
 
+def place_of(thread: threading.Thread) -> str:
+    """The innermost function of Python's that a thread is in."""
+    frame = sys._current_frames().get(thread.ident or 0)
+    return frame.f_code.co_qualname if frame is not None else ""
+
+
 def test_close_wakes_those_who_wait_for_a_claim() -> None:
     store = Store(Two())
     inside, leave = threading.Event(), threading.Event()
@@ -208,7 +216,7 @@ def test_close_wakes_those_who_wait_for_a_claim() -> None:
     waiting = [threading.Thread(target=wait, args=(exclusive,), daemon=True) for exclusive in (False, True)]
     for thread in waiting:
         thread.start()
-    time.sleep(0.05)
+    until(lambda: [place_of(thread) for thread in waiting] == ["Store.run", "Store._begin_claim"])
     store.close()
     for thread in waiting:
         thread.join(30)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 import pytest
 
@@ -134,3 +134,16 @@ def test_a_change_does_not_validate_the_items_beside_it() -> None:
     # Elsewhere each item is.
     with pytest.raises(pydantic.ValidationError):
         State(items={"a": {"name": 5}})
+
+
+def test_one_map_in_two_fields_is_validated_for_each() -> None:
+    class State(pydantic.BaseModel):
+        model_config = pydantic.ConfigDict(frozen=True)
+        small: PMap[str, Annotated[int, pydantic.Field(le=9)]] = PMap()
+        large: PMap[str, int] = PMap()
+
+    State.model_rebuild(_types_namespace={"PMap": PMap, "Annotated": Annotated, "pydantic": pydantic})
+    store = Store(State(large=PMap(a=100)))
+    with pytest.raises(pydantic.ValidationError, match=r"small\.a"), store.transaction() as tx:
+        tx.draft.small = store.snapshot().large
+    assert not store.snapshot().small

@@ -295,9 +295,8 @@ unsafe fn taken(content: &Content) -> Result<Option<Held>, Raised> {
 /// `_seal()`: a buffer of the same memory that can only be read, in place of this one, which is released.
 ///
 /// While a view of the memory exists, nothing is changed and `BufferError` is raised; so it is for an argument of a
-/// task, whose owner may write to it. So no view that can write
-/// outlives the call in this process, and none is made afterwards: a buffer that is sealed gives views for reading
-/// only, and arrives sealed in other processes.
+/// task, whose owner may write to it. So no view that can write outlives the call in this process, and none is made
+/// afterwards: a buffer that is sealed gives views for reading only, and arrives sealed in other processes.
 #[entry]
 unsafe extern "C" fn seal(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
     // SAFETY: our object, whose type makes the new one.
