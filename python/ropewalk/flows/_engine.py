@@ -462,9 +462,9 @@ class Engine:
         """Whether the flows are being closed, or were."""
         return self._closing != ""
 
-    def executing(self) -> tuple[Carried, ...]:
+    def executing(self) -> list[Carried]:
         """Returns the executions that have a thread."""
-        return tuple(self._executing)
+        return list(self._executing)
 
     def wake_due(self) -> None:
         """Lets the runs go on whose time has come."""
@@ -525,7 +525,7 @@ class Engine:
 
     def _say_what_waits(self) -> None:
         """Logs how many runs sleep or wait: a program that ends with them looks as if it had done everything."""
-        found = [run._waiting for run in tuple(self.runs.values()) if run._phase == "suspended"]
+        found = [run._waiting for run in list(self.runs.values()) if run._phase == "suspended"]
         waits = [waiting for waiting in found if waiting is not None]
         times = [waiting.until for waiting in waits if waiting.event is None and waiting.until is not None]
         names = list(dict.fromkeys(waiting.event for waiting in waits if waiting.event is not None))

@@ -105,7 +105,7 @@ class Carried(Execution):
         if self.stopped is None or why == "cancelled":
             self.stopped = why
         self.woken.set()
-        for future in tuple(self._futures):
+        for future in list(self._futures):
             if running and hasattr(future, "_progress"):  # A future of Ropewalk's.
                 future.cancel(running=True)  # type: ignore[call-arg]
             else:

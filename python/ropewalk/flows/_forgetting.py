@@ -103,7 +103,7 @@ class _Kept:
         for name in self._gone:
             del engine.runs[name]
         history.forget(self._gone)
-        for name, events in tuple(history.events.items()):
+        for name, events in list(history.events.items()):
             events.forget(self._counts.get(name, 0), self._numbers)
             if not events.values and name not in forgotten:
                 del history.events[name]

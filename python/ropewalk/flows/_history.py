@@ -98,7 +98,7 @@ class RunHistory:
     @property
     def finished_steps(self) -> int:
         """How many steps have finished."""
-        return self.dropped_steps + sum(step.state == "finished" for step in tuple(self.steps.values()))
+        return self.dropped_steps + sum(step.state == "finished" for step in list(self.steps.values()))
 
 
 @dataclass(slots=True)

@@ -62,7 +62,7 @@ class Keeper(threading.Thread):
         before = time.time() - _SOON
         try:
             for carried in engine.executing():
-                for key, one in tuple(carried.begun.items()):
+                for key, one in list(carried.begun.items()):
                     if one.began <= before and carried.begun.pop(key, None) is not None:
                         engine.record_soon(one.begin_in(carried.history))
             if engine.is_unsynced and time.monotonic() >= self._next_sync:

@@ -28,7 +28,7 @@ def mend(engine: Engine) -> None:
         return
     with engine.lock:
         _agree(engine, history_of(engine.path, lean=True))
-        for history in tuple(engine.history.runs.values()):
+        for history in list(engine.history.runs.values()):
             run = engine.runs.get(history.id)
             if run is None or run._history is not history:
                 run = engine.runs[history.id] = Run[Any](engine, history)

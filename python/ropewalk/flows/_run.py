@@ -218,11 +218,11 @@ class Run(Generic[T]):
         history = self._history
         if history.dropped_steps:
             history = history_of(self._engine.path).runs.get(self.id, history)
-        steps = tuple(history.steps.values())
+        steps = list(history.steps.values())
         carried = self._carried
         if carried is not None:
-            begun = (begun_step(one.begin_in(history)) for one in tuple(carried.begun.values()))
-            steps += tuple(step for step in begun if step.key not in history.steps)
+            begun = (begun_step(one.begin_in(history)) for one in list(carried.begun.values()))
+            steps += [step for step in begun if step.key not in history.steps]
         return tuple(record_of(step) for step in sorted(steps, key=lambda step: step.began))
 
     def _outcome(self) -> _Result[T]:

@@ -575,3 +575,21 @@ def test_a_full_queue_fails_the_step(path: Path, make_pool: Callable[..., Any], 
                 run.result(30)
             assert {one.state for one in run.steps()} == {"failed"}
         gate.open()
+
+
+# --- what other threads see -------------------------------------------------------------------------------------------
+
+
+def test_the_steps_of_a_run_that_goes_on(path: Path) -> None:
+    @flow
+    def many() -> None:
+        for number in range(300):
+            step(identity, number)
+
+    with Flows(path) as flows:
+        runs = [flows.start(many) for _ in range(4)]
+        while any(run.state not in ("succeeded", "failed") for run in runs):
+            for run in runs:
+                numbers = [one.began for one in run.steps()]
+                assert numbers == sorted(numbers)
+        assert [len(run.steps()) for run in runs] == [300] * 4
