@@ -15,9 +15,10 @@ from typing import Any, cast
 
 from ropewalk._errors import OutOfMemory, StateError
 from ropewalk.state._arrays import is_array_class, reduced
-from ropewalk.state._kinds import beside, has_beside, kind_of, names_of, raw_model
+from ropewalk.state._kinds import beside, has_beside, kind_of, names_of
+from ropewalk.state._models import made_of_fields, raw
 from ropewalk.state._moved import note_lost, renamed, unpickled
-from ropewalk.state._records import is_dataclass, is_model, is_record, made_of_fields
+from ropewalk.state._records import is_dataclass, is_model, is_record
 
 PROTOCOL = 5
 
@@ -173,7 +174,7 @@ def restore_model(
     if kind.__private_attributes__:
         private = {**_new_attributes(kind, private or {}), **(private or {})}
     given_now = {name for name in given if name in fields or name in (extra or {})}
-    return raw_model(kind, fields, extra, private, given_now)
+    return raw(kind, fields, extra, private, given_now)
 
 
 def _new_attributes(kind: Any, private: dict[str, Any]) -> dict[str, Any]:

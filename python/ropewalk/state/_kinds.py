@@ -9,20 +9,18 @@ import inspect
 import numbers
 import reprlib
 import sys
-from collections import Counter
 from collections.abc import Callable
-from functools import partial
 from types import FunctionType
 from typing import Any, TypeVar, cast
 
 from ropewalk._errors import ContractViolation, NotFrozen, StateError, WrongType
 from ropewalk._load import state as _native
 from ropewalk.result import Err, Ok
+from ropewalk.state import _models
 from ropewalk.state._arrays import is_array_class, know
 from ropewalk.state._contract import violation
 from ropewalk.state._later import check_effect, dropped
-from ropewalk.state._pydantic import validated_again
-from ropewalk.state._records import as_input, fields_of, is_dataclass, is_model, is_record
+from ropewalk.state._records import fields_of, is_dataclass, is_model, is_record
 from ropewalk.state._values import instead_of, is_leaf
 from ropewalk.state._zones import Zone
 
@@ -35,13 +33,8 @@ _NAME = "__ropewalk_record__"
 _NAMES = "__ropewalk_fields__"
 #: Where a class keeps whether its objects may have attributes that are no fields.
 _BESIDE = "__ropewalk_beside__"
-#: What stands before the names of what a model has beside its fields: extra values, and private attributes.
-_EXTRA, _PRIVATE = "extra:", "private:"
-#: The name for the set of the fields that were given.
-_GIVEN = "given"
 #: A class that can change is garbage like any other, so that only classes that stay are listed.
 _HEAP_TYPE = 1 << 9
-_COLLECTIONS = (_native.PMap, _native.PVector)
 #: Leaves that hold others.
 _WITH_PARTS: tuple[type, ...] = (frozenset, slice, tuple)
 
@@ -127,7 +120,8 @@ def _record(kind: type) -> _native.Record:
                 f"{kind.__qualname__} has an InitVar, which its objects do not keep, so that no changed copy of one "
                 f"can be made. Use a field"
             )
-    made = _native.Record(kind, names, rebuild, check, beside if has_beside(kind) else None)
+    others = None if not has_beside(kind) else _models.beside if is_model(kind) else beside
+    made = _native.Record(kind, names, rebuild, check, others)
     type.__setattr__(kind, _NAME, made)
     return made
 
@@ -150,22 +144,11 @@ def beside(record: Any) -> dict[str, Any]:
     """Returns the attributes of a record that are no fields; what a cached property has kept is none."""
     kind = cast("Any", type(record))
     if is_model(kind):
-        return _beside_of_model(record)
+        return _models.beside(record)
     held, names = record.__dict__, names_of(kind)
     if len(held) == len(names) and all(name in held for name in names):
         return {}
     return {name: held[name] for name in list(held) if name not in names and not _is_cached(kind, name)}
-
-
-def _beside_of_model(model: Any) -> dict[str, Any]:
-    extra: dict[str, Any] = model.__pydantic_extra__ or {}
-    private: dict[str, Any] = model.__pydantic_private__ or {}
-    found: dict[str, Any] = {f"{_EXTRA}{name}": value for name, value in extra.items()}
-    for name, value in private.items():
-        found[f"{_PRIVATE}{name}"] = value
-    # One object for equal sets, because what is compared is the identity.
-    found[_GIVEN] = sys.intern("\0".join(sorted(model.__pydantic_fields_set__)))
-    return found
 
 
 def _is_cached(kind: Any, name: str) -> bool:
@@ -181,7 +164,7 @@ def _rebuild_of(kind: Any) -> Callable[[Any, dict[str, Any]], Any]:
         return _replaced
     if issubclass(kind, tuple):
         return _replaced_tuple
-    return _replaced_struct if hasattr(kind, "__struct_fields__") else _replaced_model
+    return _replaced_struct if hasattr(kind, "__struct_fields__") else _models.replaced
 
 
 def _has_init_vars(kind: Any) -> bool:
@@ -210,43 +193,8 @@ def replaced(old: Any, changes: dict[str, Any], others: dict[str, Any] | None = 
                 object.__setattr__(made, name, value)
         return made
     if is_model(kind):
-        return _model_with(old, changes, others or {})
+        return _models.with_values(old, changes, others or {})
     return _rebuild_of(kind)(old, changes)
-
-
-def _model_with(old: Any, changes: dict[str, Any], others: dict[str, Any]) -> Any:
-    kind = cast("Any", type(old))
-    held = {
-        **beside(old),
-        _GIVEN: "\0".join({**dict.fromkeys(old.__pydantic_fields_set__), **changes}),
-        **others,
-    }
-    parts: dict[str, dict[str, Any]] = {_EXTRA: {}, _PRIVATE: {}}
-    for name, value in held.items():
-        for start, part in parts.items():
-            if name.startswith(start) and value is not _native.MISSING:
-                part[name.removeprefix(start)] = value
-    fields = {name: changes[name] if name in changes else getattr(old, name) for name in names_of(kind)}
-    given = set(filter(None, held[_GIVEN].split("\0")))
-    extra = None if old.__pydantic_extra__ is None else parts[_EXTRA]
-    private = None if old.__pydantic_private__ is None else parts[_PRIVATE]
-    return raw_model(kind, fields, extra, private, given)
-
-
-def raw_model(
-    kind: Any,
-    fields: dict[str, Any],
-    extra: dict[str, Any] | None,
-    private: dict[str, Any] | None,
-    given: set[str],
-) -> Any:
-    """Returns a model with these fields as they are: they were validated when they were committed."""
-    made = kind.__new__(kind)
-    object.__setattr__(made, "__dict__", fields)
-    object.__setattr__(made, "__pydantic_fields_set__", given)
-    object.__setattr__(made, "__pydantic_extra__", extra)
-    object.__setattr__(made, "__pydantic_private__", private)
-    return made
 
 
 def _replaced(old: Any, changes: dict[str, Any]) -> Any:
@@ -260,44 +208,6 @@ def _replaced_tuple(old: Any, changes: dict[str, Any]) -> Any:
 def _replaced_struct(old: Any, changes: dict[str, Any]) -> Any:
     msgspec: Any = sys.modules["msgspec"]
     return msgspec.structs.replace(old, **changes)
-
-
-def _replaced_model(old: Any, changes: dict[str, Any]) -> Any:
-    # One node is validated; the models in it are instances, which pydantic takes as they are.
-    kind = cast("Any", type(old))
-    # `model_fields` is a property of the class that takes as long as the validation.
-    fields = kind.__dict__.get("__pydantic_fields__") or kind.model_fields
-    values = old.__dict__
-    if values.keys() != fields.keys():
-        # A cached property is in the same dict, and may be unknown to the validation.
-        values = {name: getattr(old, name) for name in fields}
-    given = set(old.__pydantic_fields_set__) | set(changes)
-    new = {**values, **changes}
-    held = [(one, values[name]) for name, one in new.items() if type(one) in _COLLECTIONS]
-    # One object in two fields has two that were before it, and may fit only one of them: it is validated whole.
-    counts = Counter(id(one) for one, _ in held)
-    before = {id(one): old for one, old in held if counts[id(one)] == 1 and type(old) is type(one)}
-    validate = partial(validated_again, kind.model_validate, before=before) if before else kind.model_validate
-    return model_of(kind, validate, new, old.__pydantic_extra__, old.__pydantic_private__, given)
-
-
-def model_of(
-    kind: Any,
-    validate: Callable[[Any], Any],
-    fields: dict[str, Any],
-    extra: dict[str, Any] | None,
-    private: dict[str, Any] | None,
-    given: set[str],
-) -> Any:
-    """Returns a model with validated fields, and with what models have beside them.
-
-    A class with a `model_post_init` of its own makes its private attributes there; others keep theirs.
-    """
-    made = validate({**(extra or {}), **as_input(kind, fields)})
-    object.__setattr__(made, "__pydantic_fields_set__", given)
-    if private and kind.model_post_init.__name__ == "init_private_attributes":
-        object.__setattr__(made, "__pydantic_private__", dict(private))
-    return made
 
 
 def violated(transaction: _native.Transaction, path: tuple[Any, ...], access: str) -> ContractViolation:

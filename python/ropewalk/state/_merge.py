@@ -8,8 +8,9 @@ from typing import Any, Final, cast, get_args
 
 from ropewalk._errors import NoSuchPath, WrongType
 from ropewalk._load import state as _native
+from ropewalk.state._models import made_of_fields
 from ropewalk.state._paths import EACH, Key, Path, steps_in, steps_of
-from ropewalk.state._records import is_record, made_of_fields
+from ropewalk.state._records import is_record
 from ropewalk.state._shape import Kind, Shape, no_such_field, shape_of
 
 

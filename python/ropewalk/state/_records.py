@@ -69,29 +69,6 @@ def fields_of(kind: type, where: str) -> Fields:
     return _annotated(list(record._fields), kind)
 
 
-def made_of_fields(kind: Any, fields: dict[str, Any]) -> Any:
-    """Calls the class of a record with its fields, by their names; a model may ask for others, which are aliases."""
-    if not is_model(kind):
-        return kind(**fields)
-    return kind.model_validate(as_input(kind, fields))
-
-
-def as_input(kind: Any, fields: dict[str, Any]) -> dict[str, Any]:
-    """Returns fields of a model under the names by which the model takes them."""
-    if not is_model(kind) or kind.model_config.get("populate_by_name"):
-        return fields
-    found: dict[str, Any] = {}
-    for name, value in fields.items():
-        known = kind.model_fields.get(name)
-        alias = None if known is None else known.validation_alias or known.alias
-        for one in getattr(alias, "choices", [alias]):
-            if isinstance(one, str):
-                name = one
-                break
-        found[name] = value
-    return found
-
-
 def _not_frozen(kind: type, where: str, how: str) -> NotFrozen:
     place = "" if where == kind.__qualname__ else f", of which {where} is one,"
     return NotFrozen(
