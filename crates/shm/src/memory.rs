@@ -5,6 +5,7 @@ mod block;
 mod once;
 mod ranges;
 mod segment;
+mod tending;
 mod wide;
 mod words;
 

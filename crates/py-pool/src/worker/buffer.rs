@@ -21,7 +21,7 @@ use ropewalk_capi::entry;
 use ropewalk_capi::errors::{raise, raise_text};
 use ropewalk_capi::heap;
 use ropewalk_capi::object::{Object, Raised};
-use ropewalk_shm::memory::{Block, Segment};
+use ropewalk_shm::memory::{Arena, Block, Segment};
 
 /// The purpose of a buffer.
 pub(crate) enum Purpose {
@@ -299,6 +299,8 @@ unsafe fn taken(content: &Content) -> Result<Option<Held>, Raised> {
 /// afterwards: a buffer that is sealed gives views for reading only, and arrives sealed in other processes.
 #[entry]
 unsafe extern "C" fn seal(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
+    // A state's arrays replace each other, so that the memory of one is soon of use to the next.
+    Arena::keep_warm();
     // SAFETY: our object, whose type makes the new one.
     let sealed = unsafe {
         let content = content(object);

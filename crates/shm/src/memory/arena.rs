@@ -4,7 +4,7 @@
 //! up to a limit, because warm pages cost a third of fresh ones.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -28,7 +28,7 @@ const MOST_OWN: usize = 64;
 const REGION: usize = 256 << 20;
 const LARGEST_IN_REGION: usize = 32 << 20;
 /// How long unused memory is kept.
-const KEEP_FOR: Duration = Duration::from_secs(5);
+pub(super) const KEEP_FOR: Duration = Duration::from_secs(5);
 /// The most segments that are kept: each has a descriptor, of which a process often has 1,024.
 const MOST_KEPT: usize = 32;
 
@@ -89,6 +89,8 @@ pub struct Arena {
     own: AtomicUsize,
     /// Called when there is something to free after a while. Without a caretaker nothing is kept.
     caretaker: OnceLock<fn()>,
+    /// Whether the thread runs that [`keep_warm`](Self::keep_warm) has asked for.
+    pub(super) is_tended: AtomicBool,
     me: Weak<Self>,
     /// The process that it belongs to. A forked child has a copy of the lists but must not hand out the memory in them:
     /// there every put gets a fresh segment, and nothing is kept.
@@ -174,6 +176,7 @@ impl Arena {
             next_lease: AtomicU64::new(1),
             own: AtomicUsize::new(0),
             caretaker: OnceLock::new(),
+            is_tended: AtomicBool::new(false),
             me: me.clone(),
             fork_generation: process::fork_generation(),
         })
@@ -380,6 +383,11 @@ impl Arena {
         if first {
             remind();
         }
+    }
+
+    #[cfg(test)]
+    pub(super) fn pretend_unused(&self) {
+        self.lock().used = Instant::now().checked_sub(KEEP_FOR);
     }
 
     /// Frees all kept memory.
