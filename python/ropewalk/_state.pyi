@@ -599,6 +599,19 @@ def add_leaf(kind: type, /) -> None:
 def freeze(value: Any, form: Form | None = None, /) -> Any:
     """Returns the value to store for a value: one that nobody can change. With a form, all of it is compared."""
 
+def columns(values: list[Any], /) -> tuple[type[Any], list[list[Any]]] | None:
+    """Returns the class of records and a list for each of its fields; `None` if they are not all of one such class.
+
+    It is a class of dataclasses that `object.__new__` makes, whose objects have no attributes beside their fields.
+    """
+
+def rows(kind: type[_T], columns: list[list[Any]], count: int, /) -> list[_T]:
+    """Returns so many records with these fields; nothing is checked.
+
+    Raises:
+        TypeError: `columns` would not return such a class, or there are not as many values.
+    """
+
 def replaced(record: _T, name: str, value: Any, /) -> _T:
     """Returns a copy of a record with another value in a field."""
 

@@ -5,6 +5,7 @@
 //! transaction sees and does, `transaction` and `store` how that becomes the next version of the state.
 
 mod builder;
+mod columns;
 mod draft;
 mod form;
 mod iterate;
@@ -44,6 +45,7 @@ unsafe impl module::State for State {
             .into_iter()
             .chain(vector::functions())
             .chain(table::functions())
+            .chain(columns::functions())
             .chain(json::functions())
             .collect()
     }

@@ -244,18 +244,49 @@ impl Record {
     ///
     /// As [`copy`](Self::copy), of a class whose objects `object.__new__` makes.
     unsafe fn copy_plain(&self, old: Pointer, changes: &[Option<Object>]) -> Result<Object, Raised> {
+        // SAFETY: the caller's.
+        unsafe {
+            self.make_of(ffi::Py_TYPE(old), |index| match &changes[index] {
+                None => self.read(old, index),
+                Some(value) => Ok(value.clone()),
+            })
+        }
+    }
+
+    /// Whether its objects are nothing but their fields, and `object.__new__` makes them.
+    pub(crate) fn is_its_fields(&self) -> bool {
+        matches!(self.copy, Copy::Plain) && self.beside.get().is_null()
+    }
+
+    /// A record with these fields, unchecked.
+    ///
+    /// # Safety
+    ///
+    /// The class [is its fields](Self::is_its_fields), and the caller holds it.
+    pub(crate) unsafe fn make(
+        &self,
+        value: impl FnMut(usize) -> Result<Object, Raised>,
+    ) -> Result<Object, Raised> {
+        // SAFETY: the caller's.
+        unsafe { self.make_of(self.class(), value) }
+    }
+
+    /// # Safety
+    ///
+    /// A live class whose objects `object.__new__` makes, with the places of this record.
+    unsafe fn make_of(
+        &self,
+        class: *mut ffi::PyTypeObject,
+        mut value: impl FnMut(usize) -> Result<Object, Raised>,
+    ) -> Result<Object, Raised> {
         // SAFETY: a type that `object.__new__` serves has an allocator; a fresh object has empty slots, and no other
         // code has it yet.
         unsafe {
-            let class = ffi::Py_TYPE(old);
             let Some(alloc) = (*class).tp_alloc else { return Err(Raised) };
             let new = Object::own(alloc(class, 0))?;
             let mut hides = self.hides;
             for (index, place) in self.places.iter().enumerate() {
-                let value = match &changes[index] {
-                    None => self.read(old, index)?,
-                    Some(value) => value.clone(),
-                };
+                let value = value(index)?;
                 hides = hides && is_hidden(value.as_ptr());
                 match place {
                     Place::Slot(offset) => {
