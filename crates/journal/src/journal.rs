@@ -392,7 +392,11 @@ impl<D: Disk> Journal<D> {
         let (disk, path) = (&self.shared.disk, &self.shared.path);
         let failed = |error| Unfinished::AsBefore(errors::of_compacting(path, error));
         for payload in snapshot {
-            draft.add(Kind::Snapshot, upto, payload.as_ref()).map_err(failed)?;
+            let payload = payload.as_ref();
+            if payload.len() > MOST_BYTES {
+                return Err(Unfinished::AsBefore(errors::of_size(payload.len())));
+            }
+            draft.add(Kind::Snapshot, upto, payload).map_err(failed)?;
         }
         // What was appended before the mark and is not written yet goes to the old file: it is in the snapshot.
         let (state, writer) = self.take_writer().map_err(Unfinished::AsBefore)?;

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import pickle
+import sys
 import threading
 import time
 import uuid
@@ -33,7 +34,9 @@ if TYPE_CHECKING:
 _log = logging.getLogger("ropewalk.state")
 
 #: The first item of each record.
-_STATE, _COMMIT, _DELIVERED = "state", "commit", "delivered"
+_STATE, _COMMIT, _DELIVERED, _PART = "state", "commit", "delivered", "part"
+#: A record of a state that has more bytes stands in parts of so many: a journal takes no record of more than 1 GiB.
+_MOST = 256 << 20
 _FORMAT = 1
 _ATOMS = frozenset((bool, bytes, float, int, str, type(None)))
 #: A journal is compacted when it has grown to so many times its size after the last compaction, and at least so
@@ -87,16 +90,28 @@ class Log:
         skipped = 0
         # The size of the state that the records stand on.
         size = 0
+        parts: list[bytes] = []
         # Only what is open in the end is read: the functions of the others may be gone by now.
         effects: dict[tuple[int, int], bytes] = {}
         with recovering(), reading(type(given), self._lost):
             for record in self.journal.records():
                 known, self._first = self._first, None
-                found = known[1] if known is not None and known[0] == record else _read(self.path, record)
+                whole = record.payload
+                found = (
+                    known[1] if known is not None and known[0] == record else _read(self.path, record.payload)
+                )
+                if found[0] == _PART:
+                    _, index, count, part = found
+                    # A program that was killed while it began the journal has left parts without the last one.
+                    parts = [*parts[:index], part] if index else [part]
+                    if len(parts) < count:
+                        continue
+                    whole, parts = b"".join(parts), []
+                    found = _read(self.path, whole)
                 if found[0] == _STATE:
                     _, _, self.name, version, state, open_effects = found
                     effects = {(made, index): call for made, index, call in open_effects}
-                    size = len(record.payload)
+                    size = len(whole)
                 elif found[0] == _DELIVERED:
                     effects.pop((found[1], found[2]), None)
                 elif found[1] == version + 1:
@@ -117,7 +132,7 @@ class Log:
         if version < 0:
             self.name = uuid.uuid4().hex
             state, version = given, 0
-            self.journal.append(self._whole(version, state, []))
+            self.journal.append_all(self._whole(version, state, []))
         else:
             _check_kind(self.path, type(cast("object", given)), type(cast("object", state)))
             state = with_transients(shape, given, state)
@@ -187,12 +202,19 @@ class Log:
             _log.warning("that an effect was delivered could not be recorded: %s", error)
 
     def wrote(self, store: Store[Any]) -> None:
-        """Compacts the journal in another thread, if it has grown large."""
+        """Compacts the journal in another thread, if it has grown large.
+
+        While a module is being imported, in this one: to pickle an object of a class of that module means to wait for
+        its import, which may wait for this store to be closed.
+        """
         try:
             if self.journal.size < self._next_compaction or not self._compacting.acquire(blocking=False):
                 return
         except JournalError:
             # It was closed or has failed since; the commit is a matter of its own.
+            return
+        if _is_importing():
+            self._compact_then_release(store)
             return
         try:
             threading.Thread(
@@ -225,11 +247,19 @@ class Log:
             for effect in store._effects.pending()
             if effect.version <= version
         ]
-        self.journal.compact([self._whole(version, state, effects)], max(record, self._opened))
+        self.journal.compact(self._whole(version, state, effects), max(record, self._opened))
         self._next_compaction = max(_LEAST, _GROWTH * self.journal.size)
 
-    def _whole(self, version: int, state: Any, effects: list[Any]) -> bytes:
-        return dumps((_STATE, _FORMAT, self.name, version, state, effects))
+    def _whole(self, version: int, state: Any, effects: list[Any]) -> list[bytes]:
+        data = dumps((_STATE, _FORMAT, self.name, version, state, effects))
+        if len(data) <= _MOST:
+            return [data]
+        starts = range(0, len(data), _MOST)
+        view = memoryview(data)
+        return [
+            pickle.dumps((_PART, index, len(starts), view[start : start + _MOST].tobytes()), PROTOCOL)
+            for index, start in enumerate(starts)
+        ]
 
     def sync(self) -> None:
         """Waits until everything is on the disk.
@@ -262,6 +292,11 @@ class Log:
                         raise
 
 
+def _is_importing() -> bool:
+    modules: list[Any] = list(sys.modules.values())
+    return any(getattr(getattr(module, "__spec__", None), "_initializing", False) for module in modules)
+
+
 def _first_of(path: str | os.PathLike[str], kind: Any) -> tuple[Record, Any] | None:
     """Returns the first record of a journal and what it says, without changing the file.
 
@@ -275,18 +310,18 @@ def _first_of(path: str | os.PathLike[str], kind: Any) -> tuple[Record, Any] | N
         return None
     if record is None:
         return None
-    found = _read(path, record)
+    found = _read(path, record.payload)
     if found[0] == _STATE:
         _check_kind(path, kind, type(cast("object", found[4])))
     return record, found
 
 
-def _read(path: str | os.PathLike[str], record: Record) -> Any:
-    found = loads(record.payload)
+def _read(path: str | os.PathLike[str], payload: bytes) -> Any:
+    found = loads(payload)
     if (
         not isinstance(cast("object", found), tuple)
         or not found
-        or found[0] not in (_STATE, _COMMIT, _DELIVERED)
+        or found[0] not in (_STATE, _COMMIT, _DELIVERED, _PART)
     ):
         raise StateError(f"{os.fspath(path)} is a journal, but not one of a store")
     if found[0] == _STATE and found[1] != _FORMAT:

@@ -11,8 +11,6 @@ import pickle
 import shutil
 import sys
 import tempfile
-import threading
-import time
 import types
 import weakref
 from collections.abc import Callable, Iterator
@@ -469,80 +467,6 @@ def test_a_refused_journal_is_not_changed(tmp_path: Path, end: str) -> None:
     left(text, lambda: opened(text), NotAJournal, "text")
     with Store(Other(PMap()), journal=other) as found:
         assert found.snapshot() == Other(PMap(x=1))
-
-
-# --- compaction -------------------------------------------------------------------------------------------------------
-
-
-def test_compaction_while_others_commit(path: Path) -> None:
-    copies = []
-    with opened(path) as store:
-
-        def commit(number: int) -> None:
-            for n in range(60):
-                store.run(lambda s, n: s.items.update({(number, n): n}), n)
-                store.run(lambda s: s.hits.add(1))
-
-        threads = [threading.Thread(target=commit, args=(number,)) for number in range(3)]
-        for thread in threads:
-            thread.start()
-        while any(thread.is_alive() for thread in threads):
-            before = store.version
-            store.compact()
-            copy = path.with_name(f"{len(copies)}.wal")
-            if len(copies) < 10:
-                shutil.copy(path, copy)
-                copies.append((copy, before))
-        for thread in threads:
-            thread.join()
-        state = store.snapshot()
-        assert (store.version, state.hits) == (360, 180)
-        size = path.stat().st_size
-        store.compact()
-        store.compact()
-        assert path.stat().st_size <= size
-    with opened(path) as store:
-        assert store.snapshot() == state
-        assert store.version == 360
-    for copy, before in copies:
-        with opened(copy) as store:
-            assert store.version >= before - 3
-            counted = (
-                store.snapshot().hits + sum(isinstance(key, tuple) for key in store.snapshot().items) - 1
-            )
-            assert counted == store.version
-
-
-def test_a_journal_is_compacted_as_it_grows(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("ropewalk.state._log._LEAST", 50_000)
-    with opened(path) as store:
-        assert store._log is not None
-        largest = 0
-        deadline = time.monotonic() + 60
-        while store._log.journal.size >= largest:
-            largest = store._log.journal.size
-            store.run(lambda s, text: s.items.update(text=text), str(store.version % 10) * 1000)
-            assert time.monotonic() < deadline
-        assert largest >= 40_000
-        state = store.snapshot()
-    with opened(path) as store:
-        assert store.snapshot() == state
-
-
-def test_a_journal_of_programs_that_end_early_is_compacted(
-    path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("ropewalk.state._log._LEAST", 50_000)
-    for run in range(12):
-        # Each program alone writes less than what makes a compaction due.
-        with opened(path) as store:
-            for index in range(10):
-                store.run(lambda s, text: s.items.update(text=text), f"{run}{index}" * 500)
-            state = store.snapshot()
-    assert os.path.getsize(path) < 80_000
-    with opened(path) as store:
-        assert store.snapshot() == state
-        assert store.version == 120
 
 
 def test_awaited_commits(path: Path) -> None:

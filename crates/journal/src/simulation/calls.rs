@@ -72,6 +72,18 @@ fn records_that_do_not_fit_are_refused_and_all_that_came_with_them() {
 }
 
 #[test]
+fn a_snapshot_that_no_reader_would_take_leaves_the_file() {
+    let (journal, _) = new(37, Config::default());
+    journal.append_all([&b"x"[..]; 4]).expect("appended");
+    // Memory that no page is used of.
+    let large = vec![0; MOST_BYTES + 1];
+    let refused = journal.compact(4, [&b"first"[..], &large]).expect_err("too large");
+    assert_eq!(refused.code(), Code::JournalError);
+    assert_eq!(journal.append(b"y").expect("as before"), 5);
+    journal.compact(5, [&b"first"[..], b"second"]).expect("compacted");
+}
+
+#[test]
 fn a_snapshot_ends_with_a_record_that_is_there() {
     let (journal, _) = new(35, Config::default());
     journal.append_all([&b"x"[..]; 4]).expect("appended");
