@@ -186,9 +186,15 @@ impl Rule {
     }
 
     /// The value is of another shape than the annotation says: what holds for all of the place holds below.
+    ///
+    /// But for a place to which a task appends without reading: nothing of what is there is declared.
     #[inline]
     fn blanket<'a>(&'a self, own: Pointer) -> Below<'a> {
-        if self.reads || self.writes { Below::Rule(self, own) } else { Below::Undeclared }
+        if self.reads || self.writes && self.zone != Zone::AppendOnly {
+            Below::Rule(self, own)
+        } else {
+            Below::Undeclared
+        }
     }
 
     #[inline]

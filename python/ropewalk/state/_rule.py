@@ -85,6 +85,10 @@ class _Declared:
     def is_nothing(self) -> bool:
         return not (self.reads or self.writes or self.read_paths or self.write_paths)
 
+    @property
+    def appends(self) -> bool:
+        return self.zone is Zone.APPEND_ONLY and self.writes
+
     def arrived(self, shape: Shape) -> _Declared:
         """Returns this with the paths that end here, and the zone of the place, taken into account."""
         zone = zone_below(self.zone, shape)
@@ -157,7 +161,8 @@ def compile_rule(
         fields = None
         items = None
         if shape.kind is Kind.ANY:
-            items = one
+            # What is appended stays as it is.
+            items = rule_of(shape, declared.below(EACH)) if declared.appends else one
         elif shape.kind is not Kind.LEAF:
             if shape.kind is Kind.RECORD or parts:
                 is_record = shape.kind is Kind.RECORD
