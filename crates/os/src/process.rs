@@ -10,9 +10,22 @@ use std::time::Duration;
 use crate::call::check;
 
 static FORKS: AtomicU64 = AtomicU64::new(0);
+static CHILDREN: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn count_fork() {
     FORKS.fetch_add(1, Ordering::Relaxed);
+}
+
+extern "C" fn count_child() {
+    CHILDREN.fetch_add(1, Ordering::Relaxed);
+}
+
+fn watch_forks() {
+    static ONCE: Once = Once::new();
+    ONCE.call_once(|| {
+        // SAFETY: the handlers are async-signal-safe: one atomic add.
+        unsafe { libc::pthread_atfork(Some(count_child), Some(count_child), Some(count_fork)) };
+    });
 }
 
 /// The user that this process acts as.
@@ -37,12 +50,15 @@ pub fn random() -> u64 {
 ///
 /// Cheaper than `getpid`, which is a system call.
 pub fn fork_generation() -> u64 {
-    static ONCE: Once = Once::new();
-    ONCE.call_once(|| {
-        // SAFETY: the handler is async-signal-safe: one atomic add.
-        unsafe { libc::pthread_atfork(None, None, Some(count_fork)) };
-    });
+    watch_forks();
     FORKS.load(Ordering::Relaxed)
+}
+
+/// A number that differs before and after each fork of this process. Who compares it with an earlier one knows whether
+/// a child may have a copy of what was there then; what comes between the two counts of a fork differs from both sides.
+pub fn children() -> u64 {
+    watch_forks();
+    CHILDREN.load(Ordering::Relaxed)
 }
 
 /// Registers `before` to run in the thread that forks, and `after` to run in that thread after the fork, in the parent
@@ -247,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_fork_is_counted_in_the_child_only() {
-        let before = fork_generation();
+        let (before, children_before) = (fork_generation(), children());
         // SAFETY: the child calls only what is async-signal-safe: an atomic load and _exit.
         let pid = unsafe {
             let pid = libc::fork();
@@ -263,6 +279,7 @@ mod tests {
             crate::call::retry(|| check(unsafe { libc::waitpid(pid, &raw mut status, 0) })).expect("a child");
         assert_eq!((waited, status), (pid, 0));
         assert_eq!(fork_generation(), before);
+        assert!(children() > children_before);
     }
 
     #[test]

@@ -5,6 +5,7 @@ mod block;
 mod once;
 mod ranges;
 mod segment;
+mod slab;
 mod tending;
 mod wide;
 mod words;

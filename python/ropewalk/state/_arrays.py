@@ -16,7 +16,7 @@ from contextlib import contextmanager
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, cast
 
-from ropewalk._errors import NotFrozen, StateError
+from ropewalk._errors import NotFrozen, OutOfDescriptors, OutOfMemory, StateError
 
 if TYPE_CHECKING:
     from typing import TypeAlias
@@ -72,7 +72,8 @@ def _memory() -> Any:
 def over(memory: SharedBuffer, name: str, shape: tuple[int, ...]) -> Array:
     """Returns the array over the whole of a buffer."""
     np = _numpy()
-    if not len(memory):
+    if memory._sealed or not len(memory):
+        # The array keeps the buffer, which nothing can release: a `memoryview` in between could be.
         return cast("Array", np.ndarray(shape, name, memory))
     # A view of the buffer protocol counts as an export, so that the memory is not sealed or released meanwhile.
     return cast("Array", np.frombuffer(memoryview(memory), name).reshape(shape))
@@ -87,9 +88,14 @@ def filled_from(array: Array) -> SharedBuffer:
     np = _numpy()
     if not array.nbytes:
         return cast("SharedBuffer", _memory().shared_new(0))
-    return cast(
-        "SharedBuffer", _memory().shared_from(np.asarray(array, order="C").reshape(-1).view(np.uint8))
-    )
+    try:
+        made = _memory().shared_from(np.asarray(array, order="C").reshape(-1).view(np.uint8))
+    except (OutOfDescriptors, OutOfMemory) as error:
+        error.add_note(
+            "A store keeps each version of an array that its history has: history=10, for instance, keeps ten."
+        )
+        raise
+    return cast("SharedBuffer", made)
 
 
 def committed(array: Array) -> Array:

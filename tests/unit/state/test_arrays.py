@@ -92,7 +92,9 @@ def test_a_committed_array_is_numpys_own_and_nobody_can_write_to_it() -> None:
         found = found.base
         seen += 1
     assert seen
-    memory = found.obj
+    memory = found
+    assert type(memory) is ropewalk.shared.SharedBuffer, "no memoryview, which could be released"
+    assert memory._seal() is memory
     assert memoryview(memory).readonly
     with pytest.raises(ValueError, match="read-only"):
         np.frombuffer(memory)[0] = 1

@@ -47,8 +47,9 @@ impl<'a> Piece<'a> {
             Some(place) if loans.segments.iter().any(|lent| Arc::ptr_eq(lent, &place.segment)) => {
                 let (segment, generation) = (place.segment.id(), place.segment.generation());
                 let start = (address - place.address) as u64;
+                let whole = Entry::shared(segment, generation, place.offset, place.length);
                 Self::Shared(
-                    Entry::shared(segment, generation, place.offset, place.length),
+                    if place.is_sealed { whole.sealed() } else { whole },
                     Entry { segment, generation, offset: start, length: bytes.len() as u64 },
                 )
             }
@@ -259,7 +260,14 @@ mod tests {
         segment.fill(64, &memory).expect("room");
         let segment = segment.publish(None);
         let (inside, address) = (&memory[64..128], memory.as_ptr() as usize);
-        let place = Place { segment: Arc::clone(&segment), block: None, address, offset: 64, length: 1024 };
+        let place = Place {
+            segment: Arc::clone(&segment),
+            block: None,
+            address,
+            offset: 64,
+            length: 1024,
+            is_sealed: false,
+        };
         places::enter(&place);
         let loans = Loans { segments: vec![Arc::clone(&segment)], blocks: Vec::new() };
         assert!(is_lent(inside, &loans) && !is_lent(inside, &Loans::default()) && !is_lent(&[], &loans));

@@ -23,6 +23,8 @@ pub struct Place {
     pub offset: u64,
     /// Bytes.
     pub length: u64,
+    /// Whether nothing writes to it any more, here or elsewhere.
+    pub is_sealed: bool,
 }
 
 /// Places by address, which do not overlap, each with how many buffers lie in it.
@@ -36,6 +38,13 @@ pub fn enter(place: &Place) {
     let mut places = PLACES.lock();
     places.entry(place.address).or_insert_with(|| (place.clone(), 0)).1 += 1;
     COUNT.store(places.len(), Ordering::Relaxed);
+}
+
+/// Nothing writes any more to the place that starts there.
+pub fn seal(address: usize) {
+    if let Some((place, _)) = PLACES.lock().get_mut(&address) {
+        place.is_sealed = true;
+    }
 }
 
 /// One buffer fewer lies in the place that starts there.
@@ -72,7 +81,8 @@ mod tests {
     fn what_lies_in_a_place_is_found_while_somebody_has_it() {
         let segment = Segment::create(4096, true).expect("a segment").publish(None);
         let address = segment.data().expect("mapped") as usize;
-        let place = Place { segment, block: None, address: address + 64, offset: 64, length: 100 };
+        let place =
+            Place { segment, block: None, address: address + 64, offset: 64, length: 100, is_sealed: false };
         let found = |from: usize, length| find(address + from, length).map(|place| place.offset);
         assert_eq!(found(64, 1), None);
         enter(&place);
@@ -89,6 +99,10 @@ mod tests {
         }
         leave(address + 64);
         assert_eq!(found(70, 5), Some(64));
+        let is_sealed = || find(address + 70, 5).map(|place| place.is_sealed);
+        assert_eq!(is_sealed(), Some(false));
+        seal(address + 64);
+        assert_eq!(is_sealed(), Some(true));
         leave(address + 64);
         assert_eq!(found(70, 5), None);
     }

@@ -8,7 +8,8 @@
 //! stream, so that the reader has them before it unpickles.
 //!
 //! A buffer that lies in a shared array takes two entries. The first is the handle of the array's memory, with the top
-//! bit of `length` set; the second has the part in it by `offset` and `length`, and the same segment.
+//! bit of `length` set; the second has the part in it by `offset` and `length`, and the same segment. The bit below the
+//! top one says that nobody writes to that memory any more.
 //!
 //! Source: [PEP 574](https://peps.python.org/pep-0574/) for out-of-band buffers.
 
@@ -34,11 +35,24 @@ pub struct Entry {
 
 /// The top bit of an entry's length.
 const SHARED: u64 = 1 << 63;
+/// The bit below.
+const SEALED: u64 = 1 << 62;
 
 impl Entry {
     /// The first of the two entries of a buffer in a shared array: the handle of its memory.
     pub fn shared(segment: u64, generation: u64, offset: u64, length: u64) -> Self {
         Self { segment, generation, offset, length: length | SHARED }
+    }
+
+    /// The same, of memory to which nobody writes any more.
+    #[must_use]
+    pub fn sealed(self) -> Self {
+        Self { length: self.length | SEALED, ..self }
+    }
+
+    /// Whether it is a handle of memory to which nobody writes any more.
+    pub fn is_sealed(&self) -> bool {
+        self.is_shared() && self.length & SEALED != 0
     }
 
     /// Whether it is such a handle.
@@ -48,7 +62,7 @@ impl Entry {
 
     /// Its length, of whichever kind it is.
     pub fn bytes(&self) -> u64 {
-        self.length & !SHARED
+        self.length & !(SHARED | SEALED)
     }
 }
 
@@ -262,6 +276,9 @@ mod tests {
         let placed = Entry { segment: 7, generation: 3, offset: 64, length: 10 };
         assert!(!placed.is_shared() && placed.bytes() == 10);
         assert!(!Entry { segment: 0, ..shared }.is_shared());
+        assert!(shared.sealed().is_shared() && shared.sealed().is_sealed() && !shared.is_sealed());
+        assert_eq!(shared.sealed().bytes(), 10);
+        assert!(!placed.sealed().is_sealed());
         let bytes = write(1, &[Part::Inline(b"stream"), Part::Placed(placed)], &[]);
         let table = Table::parse(&bytes).expect("sound");
         let outside = Entry { segment: 0, generation: 0, offset: bytes.len() as u64, length: 0 };

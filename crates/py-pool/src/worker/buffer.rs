@@ -80,6 +80,7 @@ fn place(held: &Held, block: Option<&Arc<Block>>) -> Place {
         address: held.start as usize,
         offset: held.offset,
         length: held.length as u64,
+        is_sealed: held.sealed,
     }
 }
 
@@ -299,11 +300,13 @@ unsafe fn taken(content: &Content) -> Result<Option<Held>, Raised> {
 /// afterwards: a buffer that is sealed gives views for reading only, and arrives sealed in other processes.
 #[entry]
 unsafe extern "C" fn seal(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> *mut ffi::PyObject {
-    // A state's arrays replace each other, so that the memory of one is soon of use to the next.
-    Arena::keep_warm();
     // SAFETY: our object, whose type makes the new one.
     let sealed = unsafe {
         let content = content(object);
+        if content.look().is_some_and(|held| held.sealed) {
+            // Arrays lie in it that are no views: they keep this object.
+            return Object::share(object).map_or(ptr::null_mut(), Object::into_ptr);
+        }
         if content.look().is_some_and(|held| !matches!(held.purpose, Purpose::Shared(_))) {
             ffi::PyErr_SetString(ffi::PyExc_BufferError, c"an argument of a task is its owner's".as_ptr());
             return ptr::null_mut();
@@ -314,6 +317,11 @@ unsafe extern "C" fn seal(object: *mut ffi::PyObject, _: *mut ffi::PyObject) -> 
                 return Err(Raised);
             };
             (held.readonly, held.sealed) = (true, true);
+            if matches!(held.purpose, Purpose::Shared(Some(_))) {
+                // A state's arrays replace each other, so that the memory of one is soon of use to the next.
+                Arena::keep_warm();
+            }
+            places::seal(held.start as usize);
             let content = Content { held: UnsafeCell::new(Some(held)), uses: AtomicUsize::new(0) };
             heap::make(ffi::Py_TYPE(object), content)
         })

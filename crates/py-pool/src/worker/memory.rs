@@ -191,7 +191,10 @@ pub(super) unsafe extern "C" fn open_frame(
                 Some(inline) => Object::bytes(inline)?,
                 None if entry.is_shared() => {
                     let segment = resolve(entry.segment, entry.generation)?;
-                    let whole = attached(module, segment, entry.offset, entry.bytes())?;
+                    let mut whole = attached(module, segment, entry.offset, entry.bytes())?;
+                    if entry.is_sealed() {
+                        whole = whole.attribute(c"_seal")?.call(&[])?;
+                    }
                     let part = entries.next().ok_or(Raised)?;
                     part_of(&whole, part.offset, part.length)?
                 }
@@ -247,7 +250,7 @@ fn part_of(whole: &Object, start: u64, length: u64) -> Result<Object, Raised> {
 }
 
 /// `shared_lend(address, nbytes)`: the handle of the block that these bytes lie in, and where in it they start, if they
-/// lie in one and an encoding is open; else `None`.
+/// lie in one that can be written to and an encoding is open; else `None`.
 #[entry]
 pub(super) unsafe extern "C" fn shared_lend(
     _: *mut ffi::PyObject,
@@ -255,8 +258,11 @@ pub(super) unsafe extern "C" fn shared_lend(
 ) -> *mut ffi::PyObject {
     let (mut address, mut length): (c_ulonglong, ffi::Py_ssize_t) = (0, 0);
     parse!(args, c"Kn:shared_lend", address, length);
-    let address = usize::try_from(address).unwrap_or(0);
-    match buffer::lend_bytes(address, usize::try_from(length).unwrap_or(0)) {
+    let (address, length) = (usize::try_from(address).unwrap_or(0), usize::try_from(length).unwrap_or(0));
+    if places::find(address, length).is_some_and(|place| place.is_sealed) {
+        return Object::none().into_ptr();
+    }
+    match buffer::lend_bytes(address, length) {
         // SAFETY: five integers of the sizes that the format says.
         Ok(Some(place)) => unsafe {
             ffi::Py_BuildValue(

@@ -13,19 +13,16 @@ use ropewalk_os::process;
 use ropewalk_sync::{Mutex, MutexGuard, PerProcess};
 
 use super::once::Latest;
-use super::ranges::FreeRanges;
 use super::segment::{Segment, Store};
+use super::slab::{REGION, SLAB, Slab};
 
 /// Buffers start at multiples of this many bytes.
 const ALIGN: usize = 64;
-const SLAB: usize = 8 << 20;
 const LARGEST_IN_SLAB: usize = 1 << 20;
 const GRAIN: usize = 64 << 10;
 /// The most leases that have a segment of their own. Further ones are carved from regions, because each segment takes a
 /// descriptor here and in every worker that it is passed to.
 const MOST_OWN: usize = 64;
-/// Bytes of a region, whose memory is allocated and freed with its leases.
-const REGION: usize = 256 << 20;
 const LARGEST_IN_REGION: usize = 32 << 20;
 /// How long unused memory is kept.
 pub(super) const KEEP_FOR: Duration = Duration::from_secs(5);
@@ -44,28 +41,6 @@ impl Default for ArenaConfig {
     fn default() -> Self {
         let eighth = usize::try_from(ropewalk_os::memory::total() / 8).unwrap_or(usize::MAX);
         Self { keep: eighth.min(1 << 30) }
-    }
-}
-
-#[derive(Debug)]
-struct Slab {
-    segment: Arc<Segment>,
-    free: FreeRanges,
-    size: usize,
-}
-
-impl Slab {
-    fn new(segment: Arc<Segment>, size: usize) -> Self {
-        Self { segment, free: FreeRanges::new(size), size }
-    }
-
-    /// Whether only its leases have memory.
-    fn is_region(&self) -> bool {
-        self.size == REGION
-    }
-
-    fn is_unused(&self) -> bool {
-        self.free.is_whole(self.size)
     }
 }
 
@@ -106,6 +81,10 @@ pub struct Lease {
     arena: Weak<Arena>,
     /// The offset and size to return to a slab; `None` for a segment of its own.
     carved: Option<(usize, usize)>,
+    /// What [`process::children`] was when it was made: a child that was forked since may read the memory.
+    children: u64,
+    /// Another process may read the memory for longer than this process knows: it is not reused.
+    lent_for_good: AtomicBool,
     /// Other leases that live at least as long as this one.
     with: Vec<Arc<Self>>,
 }
@@ -137,6 +116,14 @@ impl Lease {
         self.with.iter().fold(own, |sum, other| sum.saturating_add(other.size()))
     }
 
+    /// Marks the memory as readable by others for good: it is not reused for other data.
+    pub(super) fn lend_for_good(&self) {
+        self.lent_for_good.store(true, Ordering::Relaxed);
+        if self.carved.is_none() {
+            self.segment.lend_for_good();
+        }
+    }
+
     /// Keeps other leases for as long as this one lives.
     pub fn keep_with_it(&mut self, others: Vec<Arc<Self>>) {
         self.with = others;
@@ -152,7 +139,10 @@ impl Drop for Lease {
     fn drop(&mut self) {
         let Some(arena) = self.arena.upgrade() else { return };
         match self.carved.take() {
-            Some((offset, size)) => arena.give_back(self.segment.id(), offset, size),
+            Some((offset, size)) => {
+                let is_lost = *self.lent_for_good.get_mut() || self.children != process::children();
+                arena.give_back(self.segment.id(), offset, size, is_lost);
+            }
             None => {
                 arena.own.fetch_sub(1, Ordering::Relaxed);
             }
@@ -247,7 +237,16 @@ impl Arena {
         let large = total > LARGEST_IN_SLAB;
         if !self.is_ours() {
             let segment = self.segment_of(parts, &ranges, total)?;
-            return Ok(Lease { id, segment, ranges, arena: Weak::new(), carved: None, with: Vec::new() });
+            return Ok(Lease {
+                id,
+                segment,
+                ranges,
+                arena: Weak::new(),
+                carved: None,
+                children: process::children(),
+                lent_for_good: AtomicBool::new(false),
+                with: Vec::new(),
+            });
         }
         let mut carved = None;
         if large && (total > LARGEST_IN_REGION || self.own.load(Ordering::Relaxed) < MOST_OWN) {
@@ -276,7 +275,16 @@ impl Arena {
             range.0 += offset as u64;
         }
         let carved = Some((offset, total));
-        let lease = Lease { id, segment, ranges, arena: self.me.clone(), carved, with: Vec::new() };
+        let lease = Lease {
+            id,
+            segment,
+            ranges,
+            arena: self.me.clone(),
+            carved,
+            children: process::children(),
+            lent_for_good: AtomicBool::new(false),
+            with: Vec::new(),
+        };
         for (part, (at, _)) in parts.iter().zip(&lease.ranges) {
             if large {
                 // Through the descriptor, which allocates memory page by page and reports when there is none.
@@ -291,7 +299,16 @@ impl Arena {
     /// The lease of a segment that holds nothing else.
     fn lease_whole(&self, id: u64, segment: Arc<Segment>, ranges: Vec<(u64, u64)>) -> Lease {
         self.own.fetch_add(1, Ordering::Relaxed);
-        Lease { id, segment, ranges, arena: self.me.clone(), carved: None, with: Vec::new() }
+        Lease {
+            id,
+            segment,
+            ranges,
+            arena: self.me.clone(),
+            carved: None,
+            children: process::children(),
+            lent_for_good: AtomicBool::new(false),
+            with: Vec::new(),
+        }
     }
 
     /// A segment of its own with these bytes, in warm memory if any fits, else in fresh memory.
@@ -408,33 +425,30 @@ impl Arena {
     fn carve(&self, size: usize, from: usize) -> Result<(Arc<Segment>, usize)> {
         let mut inner = self.lock();
         inner.used = Some(Instant::now());
-        for slab in inner.slabs.values_mut().filter(|slab| slab.size == from) {
-            if let Some(offset) = slab.free.take(size) {
-                return Ok((Arc::clone(&slab.segment), offset));
+        for slab in inner.slabs.values_mut().filter(|slab| slab.size() == from) {
+            if let Some(offset) = slab.take(size) {
+                return Ok((Arc::clone(slab.segment()), offset));
             }
         }
         let segment = Segment::create(from, from == SLAB)?.publish(None);
         let mut slab = Slab::new(Arc::clone(&segment), from);
-        let offset = slab.free.take(size).unwrap_or(0);
+        let offset = slab.take(size).unwrap_or(0);
         inner.slabs.insert(segment.id(), slab);
         Ok((segment, offset))
     }
 
-    fn give_back(&self, segment: u64, offset: usize, size: usize) {
+    fn give_back(&self, segment: u64, offset: usize, size: usize, is_lost: bool) {
         if !self.is_ours() {
             return;
         }
         let mut inner = self.lock();
         inner.used = Some(Instant::now());
         let Some(slab) = inner.slabs.get_mut(&segment) else { return };
-        if slab.is_region() {
-            // While the range cannot be handed out again.
-            slab.segment.give_pages_back(offset as u64, size as u64);
-        }
-        slab.free.give(offset, size);
+        slab.give_back(offset, size, is_lost);
         let unused = slab.is_unused();
         // One unused slab is kept for the next put, if a caretaker frees it in the end.
         let spare = slab.is_region()
+            || slab.is_spoiled()
             || self.caretaker.get().is_none()
             || inner.slabs.values().filter(|slab| slab.is_unused()).count() > 1;
         let dropped = if unused && spare { inner.slabs.remove(&segment) } else { None };

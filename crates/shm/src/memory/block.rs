@@ -1,8 +1,8 @@
-//! Memory of shared arrays and buffers: small ones side by side in few segments, each larger one in a segment of
-//! its own.
+//! Memory of shared arrays and buffers: small ones side by side in few segments, larger ones as the arena places them.
 //!
-//! The owner reuses a block's memory when its last reference is gone, unless another process may still read it: then
-//! the memory is lost for as long as the segment lives, which is until every block in it is gone.
+//! The owner reuses a block's memory when its last reference is gone, unless another process may still read it, be it
+//! a child that was forked meanwhile: then the memory is lost for as long as the segment lives, which is until every
+//! block in it is gone.
 
 use std::collections::HashMap;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -12,13 +12,13 @@ use ropewalk_base::Result;
 use ropewalk_os::process;
 use ropewalk_sync::{Mutex, MutexGuard, PerProcess};
 
-use super::arena::Arena;
+use super::arena::{Arena, Lease};
 use super::ranges::FreeRanges;
 use super::segment::Segment;
 
 /// Blocks start at multiples of this many bytes.
 const ALIGN: usize = 64;
-/// Larger ones get a segment of their own.
+/// Larger ones are leases of the arena, or have a segment of their own.
 const LARGEST_ON_SHELF: usize = 1 << 20;
 /// Bytes of a shelf's first board; each further one is as large as all before together, up to `LARGEST_BOARD`.
 const SMALLEST_BOARD: usize = 256 << 10;
@@ -71,6 +71,8 @@ struct Shelf {
 struct Place {
     shelf: Weak<Shelf>,
     size: usize,
+    /// What [`process::children`] was when it was taken.
+    children: u64,
 }
 
 /// Memory of one shared array or buffer, which lives as long as this.
@@ -79,6 +81,7 @@ pub struct Block {
     segment: Arc<Segment>,
     offset: usize,
     place: Option<Place>,
+    lease: Option<Lease>,
     lent_for_good: AtomicBool,
 }
 
@@ -98,7 +101,8 @@ impl Shelf {
         let block = |segment: &Arc<Segment>, offset| Block {
             segment: Arc::clone(segment),
             offset,
-            place: Some(Place { shelf: Arc::downgrade(self), size }),
+            place: Some(Place { shelf: Arc::downgrade(self), size, children: process::children() }),
+            lease: None,
             lent_for_good: AtomicBool::new(false),
         };
         for board in boards.values_mut() {
@@ -178,12 +182,16 @@ impl Block {
             block.segment.copy_in(block.offset(), bytes)?;
             return Ok(block);
         }
-        Arena::global().whole(bytes).map(Self::whole)
+        let lease = Arena::global().put_parts(&[bytes])?;
+        let segment = Arc::clone(lease.segment());
+        let offset = lease.ranges().first().map_or(0, |range| range.0 as usize);
+        let lent_for_good = AtomicBool::new(false);
+        Ok(Arc::new(Self { segment, offset, place: None, lease: Some(lease), lent_for_good }))
     }
 
     /// The whole of a segment that this process owns.
     pub fn whole(segment: Arc<Segment>) -> Arc<Self> {
-        Arc::new(Self { segment, offset: 0, place: None, lent_for_good: AtomicBool::new(false) })
+        Arc::new(Self { segment, offset: 0, place: None, lease: None, lent_for_good: AtomicBool::new(false) })
     }
 
     /// The segment that it lies in.
@@ -199,8 +207,10 @@ impl Block {
     /// Marks the memory as readable by others for good: it is not reused for other data.
     pub fn lend_for_good(&self) {
         self.lent_for_good.store(true, Ordering::Relaxed);
-        if self.place.is_none() {
-            self.segment.lend_for_good();
+        match (&self.place, &self.lease) {
+            (Some(_), _) => {}
+            (None, Some(lease)) => lease.lend_for_good(),
+            (None, None) => self.segment.lend_for_good(),
         }
     }
 }
@@ -210,7 +220,7 @@ impl Drop for Block {
         if let Some(place) = self.place.take()
             && let Some(shelf) = place.shelf.upgrade()
         {
-            let lost = *self.lent_for_good.get_mut();
+            let lost = *self.lent_for_good.get_mut() || place.children != process::children();
             shelf.give_back(self.segment.id(), self.offset, place.size, lost);
         }
     }

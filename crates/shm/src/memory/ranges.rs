@@ -38,6 +38,7 @@ impl FreeRanges {
     }
 
     /// Whether all of `size` bytes are free.
+    #[cfg(test)]
     pub(crate) fn is_whole(&self, size: usize) -> bool {
         self.0.get(&0) == Some(&size)
     }

@@ -103,6 +103,8 @@ pub struct Segment {
     owned: bool,
     /// The process that made or mapped the segment: a forked child leaves the memory alone.
     fork_generation: u64,
+    /// What [`process::children`] was then: a child that was forked since may read the memory.
+    children: u64,
     /// The arena that its memory returns to, if this process owns it.
     arena: Option<Weak<Arena>>,
     /// Another process may read the memory for longer than this process knows: it is not reused.
@@ -200,6 +202,7 @@ impl Segment {
             store: Some(store),
             owned: true,
             fork_generation: process::fork_generation(),
+            children: process::children(),
             arena: None,
             lent_for_good: AtomicBool::new(false),
         }
@@ -580,6 +583,7 @@ impl Drop for Segment {
         let arena = self.arena.as_ref().and_then(Weak::upgrade);
         if let Some(arena) = arena
             && !*self.lent_for_good.get_mut()
+            && self.children == process::children()
         {
             // From here on every handle of the old generation is stale.
             store.raise_generation();
