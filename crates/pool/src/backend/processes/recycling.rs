@@ -35,6 +35,9 @@ use crate::pool::{Lifecycle, Which};
 
 /// How long a pool waits after a stand-in could not be had.
 const PATIENCE: Duration = Duration::from_secs(1);
+/// How long a worker that was sent away may take to end when it has run its last task: its exit handlers run then. The
+/// next one that is due waits for it. As long as the pool's grace, if that is longer.
+const LEAVE_PATIENCE: Duration = Duration::from_secs(10);
 /// Workers in a row that their first task has made too large, which say that the limit is too low for the tasks.
 const SHORT_LIVED: u32 = 3;
 /// How long a worker's start is taken to last before any was seen, in nanoseconds.
@@ -61,6 +64,8 @@ pub(crate) struct Tenure {
     pub(super) due: Option<Cause>,
     /// Why it has been sent away, with the memory that it had then.
     pub(super) retired: Option<(Cause, Option<u64>)>,
+    /// When it has to be gone, unless it still runs tasks then.
+    leave_due: Option<Instant>,
     pub(super) memory: super::sampling::Memory,
 }
 
@@ -74,6 +79,7 @@ impl Tenure {
             stands_in,
             due: None,
             retired: None,
+            leave_due: None,
             memory: super::sampling::Memory::default(),
         }
     }
@@ -217,6 +223,7 @@ impl ProcessPool {
                 worker.tenure.make_due(Cause::MaxAge);
             }
         }
+        self.end_overdue(state, now);
         if state.members.no_stand_in_until.is_some_and(|at| at <= now) {
             state.members.no_stand_in_until = None;
             if state.members.refused_until.is_none() {
@@ -230,10 +237,32 @@ impl ProcessPool {
         }
     }
 
-    /// When the supervisor must look for workers that are due.
+    /// Ends workers that were sent away, have nothing to run, and do not leave.
+    fn end_overdue(&self, state: &mut ProcessPoolState, now: Instant) {
+        for worker in state.members.workers.iter_mut().flatten() {
+            if worker.is_killed() || worker.tenure.leave_due.is_none_or(|at| at > now) {
+                continue;
+            }
+            let lanes = worker.lanes.iter().filter_map(|lane| state.members.lanes.get(*lane)?.as_ref());
+            if lanes.flat_map(|lane| &lane.outstanding).any(|sent| !sent.task.is_done()) {
+                worker.tenure.leave_due = Some(now + self.leave_patience());
+            } else {
+                worker.kill();
+            }
+        }
+    }
+
+    fn leave_patience(&self) -> Duration {
+        LEAVE_PATIENCE.max(self.config.grace)
+    }
+
+    /// When the supervisor must look for workers that are due, or overdue.
     pub(super) fn next_recycling(members: &Crew) -> Option<Instant> {
-        let ages = members.workers.iter().flatten().filter_map(|worker| worker.tenure.ages()).min();
-        [ages, members.no_stand_in_until].into_iter().flatten().min()
+        let workers = || members.workers.iter().flatten();
+        let ages = workers().filter_map(|worker| worker.tenure.ages()).min();
+        let ends =
+            workers().filter(|worker| !worker.is_killed()).filter_map(|worker| worker.tenure.leave_due).min();
+        [ages, ends, members.no_stand_in_until].into_iter().flatten().min()
     }
 
     /// Puts a stand-in that is ready into the place of a worker that is due.
@@ -259,6 +288,7 @@ impl ProcessPool {
         let process = worker.pidfd.as_ref().map(AsFd::as_fd);
         let memory = memory.or_else(|| anonymous_bytes_of(worker.pid, process?));
         worker.tenure.retired = Some((cause, memory));
+        worker.tenure.leave_due = Some(clock::now() + self.leave_patience());
         let lanes = worker.lanes.clone();
         if take_back {
             self.take_back_from(state, &lanes);

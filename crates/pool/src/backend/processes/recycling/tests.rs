@@ -566,3 +566,28 @@ fn the_longer_starts_take_the_earlier_a_stand_in_is_asked_for() {
     assert_eq!(ahead(Duration::from_millis(20), 1), 30 + 2);
     assert_eq!(ahead(Duration::from_millis(2), 4), 12 + 2);
 }
+
+#[test]
+fn a_replaced_worker_that_does_not_leave_is_ended() {
+    let life = Life { max_tasks: Some(1), ..Life::default() };
+    let (mut scene, mut workers) = Scene::ready(limited(1, 1, life));
+    let task = scene.submit(Options::default());
+    let mut stuck = workers.pop().expect("one");
+    let running = stuck.start(0).expect("the first");
+    scene.tick();
+    assert!(is_leaving(&scene, &stuck));
+    // While it runs its task, it has all the time that it wants.
+    for _ in 0..3 {
+        scene.pass(LEAVE_PATIENCE);
+        scene.tick();
+    }
+    assert!(!scene.has_killed(&stuck));
+    stuck.answer(0, running);
+    let look = scene.tick().expect("the pool looks again");
+    assert!(task.is_done() && look <= clock::now() + LEAVE_PATIENCE);
+    scene.pass(LEAVE_PATIENCE);
+    scene.tick();
+    assert!(scene.has_killed(&stuck), "its exit handlers do not end");
+    scene.die(stuck, 9);
+    assert_eq!(recycled(&scene, Cause::MaxTasks), 1, "it did not crash");
+}
