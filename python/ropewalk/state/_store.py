@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSp
 from ropewalk._checked import checked_choice, checked_count
 from ropewalk._errors import HistoryGone, StateError
 from ropewalk._load import state as _native
-from ropewalk.state._array_shapes import entered, with_lengths
+from ropewalk.state._array_lengths import with_lengths
+from ropewalk.state._array_shapes import entered
 from ropewalk.state._effects import Effect, Effects
 from ropewalk.state._form import form_of, native_rule
 from ropewalk.state._invariants import check_one, checker
