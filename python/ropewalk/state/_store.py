@@ -418,7 +418,16 @@ class Store(_native.StoreBase, Generic[S]):
         given is raised, with a note that says which jobs have ended; those are committed, unless they returned an
         `Err`.
 
+        An interrupt has such a note too, wherever it comes. It waits for the jobs that have begun; a second interrupt
+        does not, and then more may be committed than the note says. Two gaps are left: a job that ran again after a
+        conflict may have committed just before the interrupt without being in the note, and one that an interrupt
+        catches on its way to a worker process may commit later.
+
+        A job that forks leaves the other threads behind: in the child no further job begins, nothing waits, and
+        `StateError` is raised.
+
         Raises:
+            PoolClosed, RuntimeError: the store's pool was shut down; the note says if jobs have begun by then.
             TypeError, ContractViolation: a job cannot be run; none has begun.
             JournalError: a record could not be written; the commits that stood on it are undone. A note says which
                 jobs are on the disk.
