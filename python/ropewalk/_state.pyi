@@ -583,7 +583,7 @@ def set_hooks(
         Exception,
     ],
     absent: Callable[[type, str], Exception],
-    check_effect: Callable[[Any], object],
+    effect: Callable[[tuple[Any, ...]], tuple[Any, ...]],
     err: type,
     /,
 ) -> None:

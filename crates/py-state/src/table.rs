@@ -86,7 +86,7 @@ pub(crate) fn functions() -> Vec<ffi::PyMethodDef> {
     ]
 }
 
-/// `set_hooks(kind_of, violated, plain, misplaced, absent, check_effect, err)`
+/// `set_hooks(kind_of, violated, plain, misplaced, absent, effect, err)`
 #[entry]
 unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: isize) -> Pointer {
     // SAFETY: our module, and as many live arguments as `count` says.
@@ -108,13 +108,13 @@ unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: 
                 Object::share(*arguments.add(5))?,
                 Object::share(*arguments.add(6))?,
             ];
-            let [kind_of, violated, plain, misplaced, absent, check_effect, err] =
+            let [kind_of, violated, plain, misplaced, absent, effect, err] =
                 hooks.map(Object::into_ptr);
             let old = [
                 std::mem::replace(&mut state.kind_of, kind_of),
                 std::mem::replace(&mut state.violated, violated),
                 std::mem::replace(&mut state.plain, plain),
-                std::mem::replace(&mut state.check_effect, check_effect),
+                std::mem::replace(&mut state.effect, effect),
                 std::mem::replace(&mut state.misplaced, misplaced),
                 std::mem::replace(&mut state.absent, absent),
                 std::mem::replace(&mut state.err, err),

@@ -268,14 +268,13 @@ pub(crate) unsafe extern "C" fn on_commit(own: Pointer, arguments: *mut Pointer,
                 );
                 return Err(Raised);
             }
-            drop(Object::share(types.check_effect)?.call(&[*arguments])?);
             let call = Object::own(ffi::PyTuple_New(count))?;
             for index in 0..count {
-                let part = *arguments.offset(index);
-                // A draft would be of no use after the commit.
-                let part = if types.is_draft(part) { current(types, part) } else { Object::share(part) }?;
+                let part = Object::share(*arguments.offset(index))?;
                 ffi::PyTuple_SetItem(call.as_ptr(), index, part.into_ptr());
             }
+            // A draft would be of no use after the commit.
+            let call = Object::share(types.effect)?.call(&[call.as_ptr()])?;
             let list = match scope.effects.share() {
                 Some(list) => list,
                 None => {

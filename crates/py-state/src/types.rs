@@ -53,8 +53,9 @@ pub(crate) struct State {
     pub(crate) misplaced: Pointer,
     /// `absent(class, name)`: the exception for a field that a record has not. Set by the package.
     pub(crate) absent: Pointer,
-    /// `check_effect(function)`: raises for what cannot be called after a commit. Set by the package.
-    pub(crate) check_effect: Pointer,
+    /// `effect(call)`: a function and its arguments as they are kept until the commit; raises for what cannot be called
+    /// then. Set by the package.
+    pub(crate) effect: Pointer,
     /// The class `Err`. Set by the package.
     pub(crate) err: Pointer,
     /// What makes, checks and settles arrays: an object with methods. Set by the package.
@@ -99,7 +100,7 @@ impl State {
             &mut self.plain,
             &mut self.misplaced,
             &mut self.absent,
-            &mut self.check_effect,
+            &mut self.effect,
             &mut self.err,
             &mut self.arrays,
             &mut self.array,

@@ -154,6 +154,11 @@ def is_array_class(kind: type) -> bool:
     return numpy is not None and kind is numpy.ndarray
 
 
+def is_part_of_array(kind: Any) -> bool:
+    """Whether a class is that of parts of arrays in a transaction."""
+    return getattr(kind, "_is_part_of_array", False) is True
+
+
 # --- what a transaction writes to -------------------------------------------------------------------------------------
 
 

@@ -17,10 +17,10 @@ from ropewalk._errors import ContractViolation, NotFrozen, StateError, WrongType
 from ropewalk._load import state as _native
 from ropewalk.result import Err, Ok
 from ropewalk.state import _models
-from ropewalk.state._arrays import is_array_class, know
+from ropewalk.state._arrays import is_array_class, is_part_of_array, know
 from ropewalk.state._contract import violation
 from ropewalk.state._later import check_effect, dropped
-from ropewalk.state._records import fields_of, is_dataclass, is_model, is_record
+from ropewalk.state._records import fields_of, frozen_fields, is_dataclass, is_model, is_record
 from ropewalk.state._values import instead_of, is_leaf
 from ropewalk.state._zones import Zone
 
@@ -60,6 +60,12 @@ def kind_of(kind: type) -> _native.Record | bool | None:
     if is_array_class(kind):
         know()
         return True
+    if is_part_of_array(kind):
+        raise NotFrozen(
+            "a part of an array in a transaction, such as a row, goes with the transaction, and an array is no leaf of "
+            "a tuple or another value. Put its copy, `.copy()`, at a place of its own that is annotated with Shm[...]; "
+            "or store its numbers, as in tuple(row.tolist())"
+        )
     if hasattr(kind, "__array_interface__"):
         raise NotFrozen(
             f"a value of class {kind.__qualname__} is an array, which changes in place, so that a snapshot would "
@@ -362,38 +368,59 @@ def _is_draft(value: object) -> bool:
     return type(value) in _DRAFTS
 
 
-def plain(transaction: _native.Transaction, result: Any) -> Any:
+def plain(_transaction: _native.Transaction, result: Any) -> Any:
     """Returns a result with values in the place of drafts, which are of no use once the transaction has ended.
 
     Raises:
         TypeError: the function has returned what runs later.
     """
-    kind = cast("Any", type(result))
     later = dropped(result)
     if later:
         raise TypeError(
             f"a transaction takes a plain function, and one has returned a {later}, which would run when the "
             f"transaction has ended"
         )
-    if _is_draft(result):
-        return transaction.value(result)
-    if getattr(kind, "_is_part_of_array", False):
-        return result.copy()
+    return _with_values(result)
+
+
+def _effect(call: tuple[Any, ...]) -> tuple[Any, ...]:
+    """Returns a function and its arguments as they are kept until the commit: with values in the place of drafts.
+
+    Raises:
+        TypeError: a call of the function would not run it.
+    """
+    check_effect(call[0])
+    return cast("tuple[Any, ...]", _with_values(call))
+
+
+def _with_values(found: Any) -> Any:
+    """Returns values in the place of drafts, in tuples, lists, dicts and frozen records; the same if there are none."""
+    kind = cast("Any", type(found))
+    if _is_draft(found):
+        return current(found)
+    if is_part_of_array(kind):
+        return found.copy()
     if _is_one_of(kind, Ok, Err):
-        inner = result.value if kind is Ok else result.error
-        value = plain(transaction, inner)
-        return cast("Any", result if value is inner else kind(value))
+        inner = found.value if kind is Ok else found.error
+        value = _with_values(inner)
+        return cast("Any", found if value is inner else kind(value))
     if _is_one_of(kind, tuple, list):
-        parts = [plain(transaction, part) for part in result]
-        is_same = all(one is other for one, other in zip(parts, result, strict=True))
-        return result if is_same else kind(parts)
+        parts = [_with_values(part) for part in found]
+        is_same = all(one is other for one, other in zip(parts, found, strict=True))
+        return found if is_same else kind(parts)
     if kind is dict:
-        items = {key: plain(transaction, part) for key, part in result.items()}
-        return result if all(items[key] is part for key, part in result.items()) else items
-    return result
+        items = {key: _with_values(part) for key, part in found.items()}
+        return found if all(items[key] is part for key, part in found.items()) else items
+    changes: dict[str, Any] = {}
+    for name in frozen_fields(kind):
+        part = getattr(found, name, None)
+        value = _with_values(part)
+        if value is not part:
+            changes[name] = value
+    return replaced(found, changes) if changes else found
 
 
-_native.set_hooks(kind_of, violated, plain, misplaced, absent, check_effect, Err)
+_native.set_hooks(kind_of, violated, plain, misplaced, absent, _effect, Err)
 cast("Any", collections.abc.Mapping).register(_native.PMap)
 cast("Any", collections.abc.Sequence).register(_native.PVector)
 

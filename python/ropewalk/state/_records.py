@@ -44,6 +44,18 @@ def _is_named_tuple(kind: Any) -> bool:
     return isinstance(getattr(kind, "_fields", None), tuple) and issubclass(kind, tuple)
 
 
+def frozen_fields(kind: Any) -> tuple[str, ...]:
+    """Returns the names of the fields of a class of records that are frozen; none for any other class."""
+    if is_dataclass(kind):
+        is_frozen = kind.__dataclass_params__.frozen
+        return tuple(one.name for one in dataclasses.fields(kind)) if is_frozen else ()
+    if _is_struct(kind):
+        return tuple(kind.__struct_fields__) if kind.__struct_config__.frozen else ()
+    if is_model(kind):
+        return tuple(kind.model_fields) if kind.model_config.get("frozen") else ()
+    return tuple(kind._fields) if _is_named_tuple(kind) else ()
+
+
 def fields_of(kind: type, where: str) -> Fields:
     """Returns the fields of a record.
 
