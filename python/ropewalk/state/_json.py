@@ -26,7 +26,8 @@ def dumps(value: object, *, default: Callable[[Any], Any] | None = None, cache: 
     fields: a dataclass, a named tuple, a msgspec struct, a pydantic model. Dates and times are as RFC 3339 has them,
     without an offset if they have none; a `timedelta` is a duration of ISO 8601. A `UUID`, a `Decimal` and a path are
     strings, an enumeration's member is its value, `MISSING` is `null`, and arrays and numbers of NumPy are arrays and
-    numbers. NaN and the infinities are `null`. Keys may also be numbers, booleans, `None`, dates, UUIDs, decimals,
+    numbers; an array without dimensions is a number. NaN and the infinities are `null`, and complex numbers have no
+    form. Keys may also be numbers, booleans, `None`, dates, UUIDs, decimals,
     paths, and members of enumerations of these, all as strings; NaN and the infinities are no keys, and nothing looks
     for two keys with one string. `default` gets any other object, and returns a value to write in its place.
 
@@ -54,7 +55,9 @@ def loads(data: bytes | bytearray | memoryview | str, type: Any = None) -> Any:
     The type may be all that a state is annotated with, and `list`, `dict` and `set`; it reads what `dumps` writes. Of a
     union, the first member that fits counts, after a member that is the very type of the JSON value. A record is made
     by its class, so that `__post_init__` and validators run. It may lack fields that have defaults, and has no others
-    than those of the class.
+    than those of the class. Arrays are as a state has them; `null` in an array of floats is NaN, which an infinity
+    becomes that way. Of an array without items JSON has the lengths up to the first 0: those behind it are as
+    `Shm[...]` says, or 0 where that has a name.
 
     Raises:
         BadJson: it is not JSON, or does not fit the type. The message has the path and what was expected.

@@ -340,19 +340,35 @@ def _enum(kind: Any) -> Reader:
     return read
 
 
+#: What items are made of, by the codes that NumPy has for their kinds. NumPy itself would cut numbers off, and read
+#: texts.
+_FROM: dict[str, set[type]] = {"b": {bool}, "i": {int}, "u": {int}, "f": {int, float, type(None)}}
+
+
 def _array(shape: ArrayShape) -> Reader:
+    if shape.dtype.startswith("complex"):
+        raise NotJson(f"loads makes no {shape}: complex numbers have no form in JSON. Ask for another type")
+
     def read(value: Any) -> Any:
         # NumPy is imported by the first array.
         import numpy
 
-        from ropewalk.shared import share
+        from ropewalk.state._arrays import committed
 
+        if shape.dims:
+            _list(value)
         try:
-            array = numpy.array(_list(value), dtype=shape.dtype)
+            array = numpy.array(value, dtype=shape.dtype)
+            if not set(map(type, numpy.array(value, object).flat)) <= _FROM[array.dtype.kind]:
+                raise TypeError("there are items of another type")
+            if not array.size:
+                # The text has the lengths up to the first 0.
+                rest = shape.dims[array.ndim :]
+                array = array.reshape((*array.shape, *(0 if isinstance(dim, str) else dim for dim in rest)))
             shape.check(array)
         except (ValueError, TypeError, OverflowError, StateError) as error:
             raise Misfit(f"expected {shape}: {error}") from error
-        return share(array)
+        return committed(array)
 
     return read
 
