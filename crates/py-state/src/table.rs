@@ -108,8 +108,7 @@ unsafe extern "C" fn set_hooks(module: Pointer, arguments: *mut Pointer, count: 
                 Object::share(*arguments.add(5))?,
                 Object::share(*arguments.add(6))?,
             ];
-            let [kind_of, violated, plain, misplaced, absent, effect, err] =
-                hooks.map(Object::into_ptr);
+            let [kind_of, violated, plain, misplaced, absent, effect, err] = hooks.map(Object::into_ptr);
             let old = [
                 std::mem::replace(&mut state.kind_of, kind_of),
                 std::mem::replace(&mut state.violated, violated),

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from ropewalk.state import Const, Counter, PMap, PVector, Shm, float32, float64, int64, paths, task
+from ropewalk.state import Const, Counter, PMap, PVector, Shm, Store, float32, float64, int64, paths, task
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,3 +109,20 @@ def writes_const(z: Any) -> float:
     total = float(z.fixed.scale.sum())
     z.fixed.scale[0] = 0
     return total
+
+
+@dataclass(frozen=True, slots=True)
+class One:
+    """One array of any length."""
+
+    items: Shm[float64, "n"]
+    other: int = 0
+
+
+def one(size: int = 6) -> Store[One]:
+    return Store(One(np.arange(float(size))))
+
+
+@task
+def assign(root: Any, value: Any) -> None:
+    root.items = value

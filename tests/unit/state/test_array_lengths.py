@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -205,3 +205,57 @@ def test_records_below_have_lengths_of_their_own() -> None:
     store.run(lambda z: z.models.update(c=model(7), d=model(8)))
     with pytest.raises(StateError, match=r"models\['c'\]\.bias: .*n = 7"):
         store.run(lambda z: setattr(z.models["c"], "bias", np.zeros(8, np.float32)))
+
+
+def test_names_of_lengths_are_one_length_in_a_record() -> None:
+    with pytest.raises(StateError, match=r"model\.bias: .*n = 2 is wanted"):
+        Store(replace(zoo(), model=replace(model(2), bias=np.zeros(3, np.float32))))
+    store = Store(zoo())
+
+    def grow(z: Any, both: bool) -> None:
+        z.model.weights = np.zeros((9, 256), np.float32)
+        if both:
+            z.model.bias = np.zeros(9, np.float32)
+
+    with pytest.raises(StateError, match=r"model\.bias: .*n = 9 is wanted"):
+        store.run(grow, False)
+    store.run(grow, True)
+    # Other records have other lengths under the same name.
+    assert sorted(len(one.bias) for one in store.snapshot().models.values()) == [2, 3]
+    with pytest.raises(StateError, match=r"rows\['z'\]: .*k = 4 is wanted"):
+        store.run(lambda z: z.rows.update(z=np.arange(5)))
+    store.run(lambda z: z.rows.update(z=np.arange(4)))
+    # All of them may change at once.
+    store.run(lambda z: setattr(z, "rows", {"x": np.arange(2), "y": np.arange(2)}))
+    with pytest.raises(StateError, match=r"rows\['x'\]|rows\['y'\]"):
+        store.run(lambda z: z.rows.update(x=np.arange(3)))
+    with pytest.raises(StateError, match=r"models\['c'\]\.bias"):
+        store.run(lambda z: z.models.update(c=replace(model(2), bias=np.zeros(1, np.float32))))
+    with pytest.raises(StateError, match=r"models\['a'\]\.bias"):
+        store.run(lambda z: setattr(z.models["a"], "bias", np.zeros(1, np.float32)))
+
+
+@dataclass(frozen=True, slots=True)
+class Table:
+    head: Shm[int64, "n"]
+    rows: PVector[Shm[int64, "n"]]
+    square: Shm[int64, "m m"]
+
+
+def test_rows_have_the_length_of_the_head() -> None:
+    table = Table(np.arange(3), PVector([np.arange(3)] * 2), np.zeros((2, 2), np.int64))
+    store = Store(table)
+    with pytest.raises(StateError, match=r"rows\[2\]: .*n = 3 is wanted"):
+        store.run(lambda t: t.rows.append(np.arange(4)))
+    with pytest.raises(StateError, match=r"rows\[0\]: .*n = 4 is wanted"):
+        store.run(lambda t: setattr(t, "head", np.arange(4)))
+    with pytest.raises(StateError, match=r"square: .*m = 2 is wanted"):
+        store.run(lambda t: setattr(t, "square", np.zeros((2, 3), np.int64)))
+
+    def all_of_it(t: Any) -> None:
+        t.head = np.arange(4)
+        t.rows = [np.arange(4)] * 3
+
+    store.run(all_of_it)
+    store.run(lambda t: t.rows.append(np.arange(4)))
+    assert [len(row) for row in store.snapshot().rows] == [4] * 4
