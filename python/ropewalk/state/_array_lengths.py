@@ -131,7 +131,7 @@ class CheckedLengths:
             items.sort(key=lambda one: id(one.new) in changed)
             _bind_all(items, lengths)
         for place in found:
-            # The lengths of arrays that are gone may be among them: a commit that does not fit these looks at all arrays.
+            # The lengths of arrays that are gone may be among them: a commit that does not fit these looks at all.
             self._known[place.where] = place.new, lengths
             while len(self._known) > _MOST:
                 self._known.pop(next(iter(self._known)), None)
