@@ -30,6 +30,11 @@ def name_of(function: Any) -> str:
     return name if isinstance(name, str) else repr(function)
 
 
+def named(task: Any) -> str:
+    """Returns the name that a task has in errors: its label, or the name of a function."""
+    return task.label if isinstance(task, Task) else name_of(task)
+
+
 def prepared_for(store: Store[Any], task: Any) -> Prepared:
     """Returns a task or a function, ready for a store.
 

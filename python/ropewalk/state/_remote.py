@@ -11,16 +11,18 @@ from contextvars import copy_context
 from functools import partial
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar, cast
 
-from ropewalk._errors import StateError, StoreClosed
+from ropewalk._errors import EncodeError, ResultEncodeError, StateError, StoreClosed, WorkerCrashed
 from ropewalk._load import state as _native
+from ropewalk.pool.wire._serialize import refused_argument
 from ropewalk.result import Err
 from ropewalk.state._codec import dumps
 from ropewalk.state._diff import between
 from ropewalk.state._paths import steps_of
-from ropewalk.state._prepared import prepared_for
+from ropewalk.state._prepared import named, prepared_for
 from ropewalk.state._records import is_dataclass
 from ropewalk.state._replay import Change
 from ropewalk.state._replica import Done, Part, run_in_worker
+from ropewalk.state._shipped import Shipped
 from ropewalk.state._signed import Signature, signature_for, with_signature
 from ropewalk.state._task import Task
 
@@ -35,6 +37,12 @@ _STALE = 0.25
 _SMALL = 16 << 10
 #: So often a task runs again in a worker after a conflict before it runs in the parent, where it cannot starve.
 _RETRIES = 8
+
+#: A note of an error; a worker that was lost is no conflict.
+_RUN_AGAIN = (
+    "the task {task} changed nothing. Store(..., pool=pool.options(retries=2)) lets the pool run a task again whose "
+    "worker is lost; the retries of a task or of a store are for conflicts"
+)
 
 
 class _Checkpoint(NamedTuple):
@@ -134,6 +142,7 @@ class Remote:
     def __init__(self, store: Store[Any]) -> None:
         self._store = store
         self._name = uuid.uuid4().hex
+        self._shipped = Shipped(store._kind)
         self._lock = threading.Lock()
         self._checkpoints: dict[tuple[str | None, bool], _Checkpoint] = {}
         self._changes: dict[tuple[str | None, bool], _Changes] = {}
@@ -204,15 +213,23 @@ class Remote:
                 raise _closed()
             self._open += 1
         try:
-            inner = sent.executor.submit(
-                run_in_worker, self._store._kind, parts, sent.task, sent.args, sent.kwargs
-            )
+            inner = self._submitted(sent, parts)
         except BaseException:
             self._ended()
             raise
         with self._changed:
             self._going[inner] = sent
         inner.add_done_callback(lambda inner: self._arrived(sent, state, inner))
+
+    def _submitted(self, sent: _Sent, parts: list[Part]) -> Future[Done]:
+        task, args, kwargs = sent.task, sent.args, sent.kwargs
+        if not isinstance(getattr(sent.executor, "kind", None), str):
+            # One of another library, which pickles functions by their names.
+            return sent.executor.submit(run_in_worker, self._store._kind, parts, task, args, kwargs)
+        try:
+            return sent.executor.submit(self._shipped.of(task), parts, *args, **kwargs)
+        except EncodeError as error:
+            raise _explained(error, sent) from error.__cause__
 
     def _fields(self, task: Any, state: Any) -> list[str | None]:
         """The fields of the state that a task may touch; `None` alone is the whole state."""
@@ -298,7 +315,7 @@ class Remote:
                     self._commit(sent, state, inner.result(), settled)
                 except BaseException as error:
                     if not sent.outer.cancelled():
-                        sent.outer.set_exception(error)
+                        sent.outer.set_exception(_explained(error, sent))
                     self._step_out(sent)
                     self._ended()
             # All commits of the batch share the sync.
@@ -396,6 +413,22 @@ class Remote:
             return self._store._commit(transaction, 0)
         finally:
             transaction.abort()
+
+
+def _explained(error: BaseException, sent: _Sent) -> BaseException:
+    """Returns the error of a pool as one of the task that the program has sent."""
+    name = named(sent.task)
+    if isinstance(error, WorkerCrashed):
+        error.add_note(_RUN_AGAIN.format(task=name))
+    elif isinstance(error, EncodeError) and not isinstance(error, ResultEncodeError):
+        # The pool counts the parts of the state as arguments too.
+        refused = refused_argument(sent.args, sent.kwargs)
+        if refused is not None:
+            made = EncodeError(f"cannot send the task {name} to a worker process: {refused}")
+            made.__cause__ = error.__cause__
+            return made
+        error.add_note(f"the task {name} of a store was on its way to a worker process")
+    return error
 
 
 def _whole(number: int, path: tuple[Any, ...], value: Any) -> tuple[int, tuple[Any, ...], Any]:

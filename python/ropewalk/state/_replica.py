@@ -11,11 +11,13 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from ropewalk._load import state as _native
+from ropewalk.pool.wire._serialize import describe, encode_answer, first_refused, sentence
 from ropewalk.result import Err
 from ropewalk.state._arrays import Lent, sealed_memory
 from ropewalk.state._codec import loads
 from ropewalk.state._form import native_rule
 from ropewalk.state._kinds import kind_of, plain
+from ropewalk.state._prepared import name_of, named
 from ropewalk.state._replay import Change, applied
 from ropewalk.state._shape import shape_of
 from ropewalk.state._task import Task
@@ -48,6 +50,23 @@ class Done(NamedTuple):
     reads: list[tuple[tuple[Any, ...], str]]
     changes: list[tuple[int, tuple[Any, ...], Any]]
     effects: list[tuple[Any, ...]]
+    #: The task's name.
+    task: str
+
+    def _refused(self, cause: BaseException) -> str:
+        """Says which part cannot be pickled; a worker asks when the whole cannot be."""
+        parts: dict[str, object] = {f"returned {describe(self.result)}": self.result}
+        for _, path, value in self.changes:
+            parts[f"put {describe(value)} at {'/'.join(map(str, path))}"] = value
+        for function, *args in self.effects:
+            parts[f"gave {name_of(function)} to on_commit"] = function
+            parts |= {f"gave {describe(one)} to the effect {name_of(function)}": one for one in args}
+        found = first_refused(parts, lambda part: encode_answer(part, None))
+        what = f"did {describe(parts)}" if found is None else found[0]
+        return (
+            f"the task {self.task} {what}, which cannot be pickled: {sentence(cause)} A task that runs in a worker "
+            f"process can only return and store what pickle can take apart."
+        )
 
 
 class _Kept(NamedTuple):
@@ -86,20 +105,21 @@ def run_in_worker(
     function: Callable[..., Any] = task
     rule = native_rule(shape, None)
     meta: Any = None
+    name = named(task)
     if isinstance(task, Task):
         function, rule = task.__wrapped__, task.rule_for(shape)
-        meta = _Label(task.label)
+        meta = _Label(name)
     store = _native.StoreBase(state, 0, 1, None, None, None)
     transaction = store._begin(rule, meta)
     try:
         result = plain(transaction, function(transaction.root, *args, **kwargs))
         if type(result) is Err:
-            return Done(result, [], [], [])
+            return Done(result, [], [], [], name)
         reads = [
             (path, access) for path, access in transaction.footprint() if access in ("read", "seen", "whole")
         ]
         changes = [_sent(*change) for change in transaction.changes()]
-        return Done(result, reads, changes, list(transaction.effects or ()))
+        return Done(result, reads, changes, list(transaction.effects or ()), name)
     finally:
         transaction.abort()
 

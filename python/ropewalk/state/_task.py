@@ -90,6 +90,8 @@ class Task(Generic[P, R]):
         #: How often it runs again after a conflict before it locks its paths; `None` leaves that to the store.
         self.retries = retries
         self._rules: weakref.WeakKeyDictionary[Shape, Any] = weakref.WeakKeyDictionary()
+        #: How stores send it to workers. It goes with the task, and each entry with its store.
+        self._shipped: weakref.WeakKeyDictionary[Any, Any] = weakref.WeakKeyDictionary()
 
     def __call__(self, draft: Any, /, *args: P.args, **kwargs: P.kwargs) -> R:
         """Runs the function with a draft, or with any object in its place."""
@@ -118,11 +120,12 @@ class Task(Generic[P, R]):
         return f"<Task {self.label}>"
 
     def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_rules": None}
+        return {**self.__dict__, "_rules": None, "_shipped": None}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
         self.__dict__.update(state)
         self._rules = weakref.WeakKeyDictionary()
+        self._shipped = weakref.WeakKeyDictionary()
 
     def __reduce__(self) -> Any:
         # The function's own name stands for the task, so that pickle would not take the function itself.

@@ -226,17 +226,40 @@ def _culprit(value: object, how: str) -> str:
     from ropewalk.pool.wire import _spaces
 
     whole = describe(value)
-    arguments: dict[str, object] = {}
     call: list[Any] = list(cast("Iterable[Any]", value)) if type(value) is tuple else []
     if [type(part) for part in call] == [tuple, dict]:
-        arguments.update((f"argument {at}", item) for at, item in enumerate(call[0], 1))
-        arguments.update((f"argument {name}", item) for name, item in call[1].items())
-    for name, item in arguments.items():
-        try:
-            getattr(_spaces, how)(item, None)
-        except Exception:
-            return f"{name}, {describe(item)}"
+        found = first_refused(arguments_of(*call), lambda item: getattr(_spaces, how)(item, None))
+        if found is not None:
+            return f"{found[0]}, {describe(found[1])}"
     return whole
+
+
+def arguments_of(args: tuple[Any, ...], kwargs: dict[str, Any]) -> dict[str, object]:
+    """Returns the arguments of a call by their names in errors."""
+    named = {f"argument {at}": item for at, item in enumerate(args, 1)}
+    return named | {f"argument {name}": item for name, item in kwargs.items()}
+
+
+def first_refused(
+    parts: dict[str, object], encode: Callable[[object], object]
+) -> tuple[str, object, Exception] | None:
+    """Returns the name, the value and the error of the first part that `encode` refuses."""
+    for name, part in parts.items():
+        try:
+            encode(part)
+        except Exception as error:
+            return name, part, error
+    return None
+
+
+def refused_argument(args: tuple[Any, ...], kwargs: dict[str, Any]) -> str | None:
+    """Says which argument of a call cannot be pickled and what to do; `None` if all can be."""
+    found = first_refused(arguments_of(args, kwargs), lambda part: encode_object(part, None))
+    if found is None:
+        return None
+    name, part, error = found
+    cause = cast("Exception", error.__cause__ or error)
+    return f"{name}, {describe(part)}, cannot be pickled: {sentence(cause)} {_remedy(cause)}"
 
 
 def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
@@ -252,7 +275,12 @@ def encode_result(value: object, buffers: list[pickle.PickleBuffer]) -> bytes:
     except Exception as error:
         cause = error.__cause__ or error
         remedy = "Return something that can be pickled."
-        what, kind = describe(value), type(value)
+        kind = type(value)
+        refused = getattr(kind, "_refused", None)
+        if refused is not None:
+            # What a task of a store did: its own result is a part of that.
+            raise errors().ResultEncodeError(refused(value, cause)) from cause
+        what = describe(value)
         if kind is CoroutineType:
             remedy = "The function is async: submit one that calls asyncio.run, or await it in the loop."
             # This error says what Python would warn of: nothing will await it.

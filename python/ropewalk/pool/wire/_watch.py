@@ -22,6 +22,8 @@ from ropewalk.pool.wire import _ctyped
 ATOMS = (int, float, complex, str, bytes, bool, type(None), type(...), type(NotImplemented))
 _CACHED: type = type(functools.lru_cache(lambda: None))
 
+#: The module of collections that never change.
+_COLLECTIONS = "ropewalk.state"
 _CONTAINERS = (list, dict, set, tuple, frozenset)
 #: How a value is recognised: by itself if it cannot change, a weak reference, or a snapshot of its content; `None` for
 #: a name without a value.
@@ -173,9 +175,14 @@ def _own_bases(kind: type) -> list[type]:
 
 def is_atomic(value: object) -> bool:
     """Whether a value is immutable, with all its content."""
-    if type(value) in (tuple, frozenset):
+    kind = type(value)
+    if kind in (tuple, frozenset):
         return all(is_atomic(item) for item in cast("Iterable[object]", value))
-    return type(value) in ATOMS
+    if kind.__module__ == _COLLECTIONS and kind.__name__ in ("PMap", "PVector"):
+        # Such as the default of a state's field.
+        parts: Any = value
+        return all(map(is_atomic, parts.items() if kind.__name__ == "PMap" else parts))
+    return kind in ATOMS
 
 
 def _snapshot(value: object) -> object:
