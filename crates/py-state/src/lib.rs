@@ -7,6 +7,7 @@
 mod builder;
 mod columns;
 mod draft;
+mod equality;
 mod form;
 mod iterate;
 mod json;

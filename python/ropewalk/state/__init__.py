@@ -77,7 +77,7 @@ from ropewalk.state._rule import Rule, compile_rule
 from ropewalk.state._shape import Kind, Shape, shape_of
 from ropewalk.state._slots import Slots, conflicts, slots
 from ropewalk.state._store import Store, Version
-from ropewalk.state._task import Draft, Task, task
+from ropewalk.state._task import Draft, Job, Task, task
 from ropewalk.state._transaction import Meta, Transaction
 from ropewalk.state._watch import Changed, Changes
 from ropewalk.state._zones import AppendOnly, ArrayShape, Const, Counter, Shm, Transient, Zone
@@ -104,6 +104,7 @@ __all__ = [
     "Entry",
     "HistoryGone",
     "InvariantBroken",
+    "Job",
     "Key",
     "Kind",
     "Meta",

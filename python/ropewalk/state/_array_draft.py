@@ -9,8 +9,11 @@ from __future__ import annotations
 
 import types
 from collections.abc import Callable, Iterator
+from functools import partial
+from operator import attrgetter, itemgetter, methodcaller
 from typing import Any, TypeVar, cast
 
+from ropewalk._errors import TransactionEnded
 from ropewalk._load import state as _native
 from ropewalk.state import _array_shapes, _arrays
 from ropewalk.state._arrays import Work
@@ -23,6 +26,11 @@ _READ, _WRITE, _LEND = 0, 1, 2
 WRITERS = frozenset(("copyto", "fill_diagonal", "place", "put", "put_along_axis", "putmask"))
 #: Methods of an array that change it.
 _CHANGING = ("fill", "itemset", "partition", "put", "sort")
+#: Attributes of an array that are the same items in another order, and methods that return such an array.
+_VIEWS = frozenset(("T", "imag", "mT", "real"))
+_VIEWING = frozenset(("ravel", "reshape", "squeeze", "swapaxes", "transpose", "view"))
+#: Attributes of an array whose assignment changes its items.
+_ASSIGNED = frozenset(("flat", "imag", "real"))
 
 
 def writable(array: T) -> T:
@@ -89,10 +97,7 @@ class _Face:
 
     def __getitem__(self, key: Any) -> Any:
         key = _plain_all(key)
-        array = self._reading()
-        found = array[key]
-        # Lists and masks give a copy, which is the program's own; so does what has no items.
-        return _part_class(self, key) if _is_view(found, array) else _own(found)
+        return _part(self, itemgetter(key), key)
 
     def __setitem__(self, key: Any, value: Any) -> None:
         if type(value) is _part_class and value._is_of(self, key):
@@ -133,7 +138,33 @@ class _Face:
     def __getattr__(self, name: str) -> Any:
         if name.startswith("__") or name in _CHANGING:
             raise AttributeError(f"the draft of an array has no attribute {name!r}", name=name, obj=self)
+        if name in _VIEWS:
+            return _part(self, attrgetter(name))
+        if name in _VIEWING:
+            return partial(_viewed, self, name)
         return getattr(self._reading(), name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        if type(value) is _part_class and value._whole is self:
+            # `b.weights.real *= 2` assigns the part that it has changed.
+            return
+        if name not in _ASSIGNED:
+            raise AttributeError(
+                f"{name} of an array cannot be set in a transaction. Store another array in its place: "
+                f"model.weights = model.weights.reshape(...), or .astype(...)",
+                name=name,
+                obj=self,
+            )
+        setattr(self._writing(), name, _plain(value))
+
+    def __str__(self) -> str:
+        try:
+            return str(self._reading())
+        except TransactionEnded:
+            return repr(self)
+
+    def __format__(self, spec: str) -> str:
+        return format(self._reading(), spec)
 
     def fill(self, value: Any) -> None:
         """Gives all items one value."""
@@ -192,6 +223,18 @@ def _given(out: Any, made: Any) -> Any:
     return made if out is None else out
 
 
+def _viewed(whole: Any, name: str, /, *args: Any, **named: Any) -> Any:
+    return _part(whole, methodcaller(name, *map(_plain, args), **named))
+
+
+def _part(whole: Any, view: Callable[[Any], Any], key: Any = None) -> Any:
+    """Returns the part of a draft that `view` takes of an array."""
+    array = whole._reading()
+    found = view(array)
+    # Lists and masks give a copy, which is the program's own; so does what has no items.
+    return _part_class(whole, view, key) if _is_view(found, array) else _own(found)
+
+
 def _is_view(found: Any, array: Any) -> bool:
     import numpy
 
@@ -209,24 +252,27 @@ _part_class: Any = None
 
 def _make_part_class(operators: Any) -> Any:
     class ArrayPart(operators, _Face):  # type: ignore[misc]
-        """A part of an array as a transaction sees and changes it: a row, a slice."""
+        """A part of an array as a transaction sees and changes it: a row, a slice, or the whole in another shape."""
 
-        __slots__ = ("_key", "_whole")
+        __slots__ = ("_key", "_view", "_whole")
         #: What a transaction returns has a copy in its place.
         _is_part_of_array = True
+        _key: Any
+        _view: Callable[[Any], Any]
+        _whole: Any
 
-        def __init__(self, whole: Any, key: Any) -> None:
-            self._whole = whole
-            self._key = key
+        def __init__(self, whole: Any, view: Callable[[Any], Any], key: Any) -> None:
+            for name, value in (("_whole", whole), ("_view", view), ("_key", key)):
+                object.__setattr__(self, name, value)
 
         def _reading(self) -> Any:
-            return self._whole._reading()[self._key]
+            return self._view(self._whole._reading())
 
         def _writing(self) -> Any:
-            return self._whole._writing()[self._key]
+            return self._view(self._whole._writing())
 
         def _is_of(self, whole: Any, key: Any) -> bool:
-            return whole is self._whole and key is self._key
+            return whole is self._whole and key is self._key and key is not None
 
         def __repr__(self) -> str:
             return f"<draft of {self._reading()!r}>"
@@ -244,6 +290,7 @@ class _Hooks:
     settled = staticmethod(_arrays.settled)
     restored = staticmethod(_arrays.put_back)
     same = staticmethod(_arrays.is_same)
+    equal = staticmethod(_arrays.is_equal)
 
 
 def _learn_arrays() -> None:

@@ -5,14 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple, cast
 
-from ropewalk._errors import StateError
+from ropewalk._errors import WrongType
 from ropewalk._load import state as _native
 from ropewalk.state._replay import MISSING, is_map, is_vector
 from ropewalk.state._shape import Kind, Shape, has_arrays
 from ropewalk.state._zones import ArrayShape
 
-#: Lengths by their names.
-Lengths = dict[str, int]
+
+class Lengths(dict[str, int]):
+    """Lengths by their names, and the places of the arrays that they were found in."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.places: dict[str, str] = {}
+
 
 #: So many items are looked at for one that has lengths. If there were more, what was found is kept.
 _FEW = 64
@@ -23,15 +29,25 @@ _MOST = 8
 class Unfit(Exception):
     """An array is not as its place declares it; `where` has the names, keys and indices behind the place above."""
 
-    def __init__(self, where: str, text: str) -> None:
+    def __init__(self, where: str, text: str, beside: str = "") -> None:
         super().__init__(text)
         self.where = where
         self.text = text
+        #: Where an array has the other length.
+        self.beside = beside
 
-    def at(self, above: str) -> StateError:
+    def said(self, what: str) -> Unfit:
+        """Returns it with what is to be said of the place that has the other length, if that is another one."""
+        if self.beside == self.where:
+            return self
+        return Unfit(self.where, f"{self.text}: {self.beside.removeprefix('.')} {what}")
+
+    def at(self, above: str) -> WrongType:
         """Returns the error for the program."""
         where = above + self.where if above else self.where.removeprefix(".")
-        return StateError(f"{where}: {self.text}")
+        error = WrongType(f"{where}: {self.text}")
+        error.path = where
+        return error
 
 
 def below(shape: Shape, step: Any) -> Shape | None:
@@ -84,7 +100,7 @@ class CheckedLengths:
         """Checks a state; `old` is one that was checked, or `None`.
 
         Raises:
-            StateError: an array has another length than one beside it.
+            WrongType: an array has another length than one beside it.
         """
         try:
             self._check(self._shape, old, new, "")
@@ -113,23 +129,30 @@ class CheckedLengths:
             getattr(one.old, "shape", None) == getattr(one.new, "shape", None) for one in arrays
         ):
             return
-        lengths: Lengths = {}
+        lengths = Lengths()
         if is_new:
-            _bind_all(arrays, lengths)
+            try:
+                _bind_all(arrays, lengths)
+            except Unfit as error:
+                raise error.said("has that length") from None
             return
         wanted = set[str]().union(*(_names(one.shape) for one in arrays))
         found = self._lengths_before(places, wanted, lengths)
         try:
             _bind_all(arrays, lengths)
         except Unfit:
-            # No array may be left that has the length of before. The error names an item that was changed: the fields
-            # of the record itself go first, and then what was not changed.
-            lengths = {}
-            _bind_all([place for place in places if place.shape.array is not None], lengths)
-            items = [one for place in places for one in _changed(place._replace(old=None))]
-            changed = {id(one.new) for one in arrays}
-            items.sort(key=lambda one: id(one.new) in changed)
-            _bind_all(items, lengths)
+            # No array may be left that has the length of before. If one is, the error is that of what was changed.
+            lengths = Lengths()
+            changed = {one.where for one in arrays}
+            every = [one for place in places for one in _changed(place._replace(old=None))]
+            every.sort(key=lambda one: one.where in changed)
+            try:
+                _bind_all(every, lengths)
+            except Unfit as error:
+                is_changed = error.beside in changed
+                raise error.said(
+                    "has that length now" if is_changed else "has that length, and was not changed"
+                ) from None
         for place in found:
             # The lengths of arrays that are gone may be among them: a commit that does not fit these looks at all.
             self._known[place.where] = place.new, lengths
@@ -229,7 +252,12 @@ def _bind_all(arrays: list[_Place], lengths: Lengths) -> None:
 def _bind(declared: ArrayShape, array: Any, lengths: Lengths, where: str) -> None:
     if array is None:
         return
+    known = dict(lengths)
     try:
         declared.check(array, lengths)
-    except StateError as error:
-        raise Unfit(where, str(error)) from None
+    except WrongType as error:
+        dims = zip(map(str, declared.dims), array.shape, strict=False)
+        unequal = (name for name, length in dims if known.get(name, length) != length)
+        raise Unfit(where, str(error), lengths.places.get(next(unequal, ""), where)) from None
+    for name in lengths.keys() - known.keys():
+        lengths.places[name] = where

@@ -5,7 +5,7 @@ from __future__ import annotations
 import types
 from typing import Any, cast, get_args
 
-from ropewalk._errors import StateError
+from ropewalk._errors import WrongType
 from ropewalk._load import state as _native
 from ropewalk.state._array_lengths import CheckedLengths, Unfit, below
 from ropewalk.state._arrays import SIZES, committed, sealed_memory
@@ -21,7 +21,7 @@ def admitted(shape: Shape, draft: Any, step: Any, value: Any) -> Any:
 
     Raises:
         OutOfMemory: the machine has no room for an array.
-        StateError: an array is not as it is declared.
+        WrongType: an array is not as it is declared.
     """
     place = below(shape, step)
     if place is None or not has_arrays(place):
@@ -39,7 +39,7 @@ def entered(shape: Shape, state: Any) -> Any:
     Raises:
         NotFrozen: a part of it may change in place.
         OutOfMemory: the machine has no room for an array.
-        StateError: an array is not as it is declared, or equal names of lengths stand for other lengths.
+        WrongType: an array is not as it is declared, or equal names of lengths stand for other lengths.
     """
     if not has_arrays(shape):
         return _native.freeze(state)
@@ -113,7 +113,7 @@ def _array(shape: Shape, declared: ArrayShape, value: Any, where: str) -> Any:
         array = array.astype(array.dtype.newbyteorder("="))
     try:
         declared.check(array)
-    except StateError as error:
+    except WrongType as error:
         raise Unfit(where, str(error)) from None
     return array if sealed_memory(array) is not None else committed(array)
 

@@ -401,6 +401,11 @@ def is_same(one: Array, other: Array) -> bool:
     return bool((one.reshape(-1).view("u1") == other.reshape(-1).view("u1")).all())
 
 
+def is_equal(one: Array, other: Array) -> bool:
+    """Returns whether two arrays have the same shape and equal items, in a comparison of collections."""
+    return bool(_numpy().array_equal(one, other))
+
+
 #: Called when the first array is met; NumPy is imported by then.
 when_known: list[Callable[[], None]] = []
 

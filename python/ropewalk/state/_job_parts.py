@@ -20,13 +20,11 @@ if TYPE_CHECKING:
     from ropewalk.state._store import Store
 
 #: A task and its arguments.
-Job: TypeAlias = tuple[Any, tuple[Any, ...]]
+Taken: TypeAlias = tuple[Any, tuple[Any, ...], dict[str, Any]]
 #: What a job returned, and its commit, if it has one.
 Outcome: TypeAlias = tuple[Any, tuple[int, int] | None]
 #: The outcomes of jobs in their order; `None` at the end for one that runs again after a conflict.
 Ended: TypeAlias = "list[Outcome | None]"
-
-_NO_NAMES: dict[str, Any] = {}
 
 
 class Outcomes:
@@ -60,13 +58,14 @@ class Outcomes:
         return found
 
 
-def run_job(store: Store[Any], one: Prepared, args: tuple[Any, ...], claim: int, ended: Ended) -> None:
+def run_job(store: Store[Any], one: Prepared, job: Taken, claim: int, ended: Ended) -> None:
     """Runs a job and keeps its outcome."""
     function, rule, meta, _ = one
+    _, args, kwargs = job
     # In one call that is not Python: an interrupt would else come between the commit and the note of it.
-    ended.extend(starmap(store._attempt, ((function, rule, meta, claim, args, _NO_NAMES),)))
+    ended.extend(starmap(store._attempt, ((function, rule, meta, claim, args, kwargs),)))
     if ended[-1] is None:
-        ended[-1:] = starmap(store._again, ((one, args, _NO_NAMES),))
+        ended[-1:] = starmap(store._again, ((one, args, kwargs),))
 
 
 class _Failures:
@@ -99,7 +98,7 @@ class SideBySide:
         self,
         store: Store[Any],
         prepared: dict[int, Any],
-        taken: list[Job],
+        taken: list[Taken],
         outcomes: Outcomes,
         claim: int,
     ) -> None:
@@ -213,9 +212,9 @@ class SideBySide:
         for number in part:
             if self._is_over or not self._is_here():
                 return
-            task, args = self._taken[number]
+            job = self._taken[number]
             try:
-                run_job(store, prepared[id(task)], args, claim, ended)
+                run_job(store, prepared[id(job[0])], job, claim, ended)
             except BaseException as error:
                 self._is_over = True
                 self._failures.add(number, error)
@@ -225,7 +224,7 @@ class SideBySide:
 class Elsewhere:
     """Parts whose jobs go to worker processes, each once the one before it in its part has committed."""
 
-    def __init__(self, store: Store[Any], executor: Executor, taken: list[Job], outcomes: Outcomes) -> None:
+    def __init__(self, store: Store[Any], executor: Executor, taken: list[Taken], outcomes: Outcomes) -> None:
         self._store = store
         self._executor = executor
         self._taken = taken
@@ -267,10 +266,10 @@ class Elsewhere:
         number = None if self._failures else next(rest, None)
         if number is None:
             return
-        task, args = self._taken[number]
+        task, args, kwargs = self._taken[number]
         ended = self._outcomes.part((number,))
         try:
-            future = self._store.submit(task, *args)
+            future = self._store.submit(task, *args, **kwargs)
         except Exception as error:
             self._failures.add(number, error)
         else:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Iterable
+from functools import partial
 from typing import TYPE_CHECKING, Any, cast
 
 from ropewalk._errors import JournalError
-from ropewalk.state._job_parts import Elsewhere, Job, Outcome, Outcomes, SideBySide, run_job
-from ropewalk.state._remote import runs_elsewhere
+from ropewalk.state._job_parts import Elsewhere, Outcome, Outcomes, SideBySide, Taken, run_job
+from ropewalk.state._prepared import named
+from ropewalk.state._remote import closed_error, runs_elsewhere
 from ropewalk.state._slots import Slots, commuting_slots, slots as slots_of
-from ropewalk.state._task import Task
+from ropewalk.state._task import Task, bound
 
 if TYPE_CHECKING:
     from ropewalk.state._store import Store
@@ -17,15 +20,18 @@ if TYPE_CHECKING:
 
 def run_all(store: Store[Any], jobs: Iterable[Any]) -> list[Any]:
     """Runs jobs as `Store.run_all` says."""
-    taken = [_job(job) for job in jobs]
+    taken = _taken(jobs)
     if not taken:
         return []
+    if store.closed:
+        # Its pool may be closed too, and is not the reason.
+        raise closed_error()
     claim = store._held.claim
     if claim:
         store._check_free()
-    tasks = {id(task): task for task, _ in taken}
+    tasks = {id(task): task for task, _, _ in taken}
     # A job that cannot be run at all is found before the first one runs.
-    prepared = {number: store._ready(task) for number, task in tasks.items()}
+    prepared = _prepared(store, taken)
     # Only tasks whose contract is enforced: others may touch everything.
     is_known = len(tasks) > 1 and all(map(_is_declared, tasks.values()))
     parts = _parts(store, tasks, taken) if is_known else []
@@ -52,7 +58,7 @@ def run_all(store: Store[Any], jobs: Iterable[Any]) -> list[Any]:
 def _run(
     store: Store[Any],
     prepared: dict[int, Any],
-    taken: list[Job],
+    taken: list[Taken],
     parts: list[list[int]],
     outcomes: Outcomes,
     claim: int,
@@ -61,8 +67,8 @@ def _run(
     if not parts:
         # One after the other in this thread.
         ended = outcomes.part(range(len(taken)))
-        for outcomes.at, (task, args) in enumerate(taken):
-            run_job(store, prepared[id(task)], args, claim, ended)
+        for outcomes.at, job in enumerate(taken):
+            run_job(store, prepared[id(job[0])], job, claim, ended)
         return None
     executor = store._pool
     # A worker's commit would wait for the claim of this thread, which waits for the worker.
@@ -71,20 +77,69 @@ def _run(
     return SideBySide(store, prepared, taken, outcomes, claim).run(parts)
 
 
-def _job(job: Any) -> Job:
-    if not isinstance(job, tuple):
-        return job, ()
-    parts: tuple[Any, ...] = cast("Any", job)
-    if not parts:
-        raise TypeError("a job is a task, or a tuple of a task and its arguments, and not ()")
-    return parts[0], parts[1:]
+def _taken(jobs: Any) -> list[Taken]:
+    if isinstance(jobs, (Task, partial)):
+        raise TypeError(f"run_all takes a list of jobs: write run_all([{jobs!r}])")
+    every = list(jobs)
+    # One job as it would stand in the list, such as run_all((pay, "ann")), is the likely meaning of such a tuple.
+    is_one = (
+        isinstance(jobs, tuple) and callable(every[0]) and not all(map(_is_job, every)) if every else False
+    )
+    return [_job(index, job, is_one) for index, job in enumerate(every)]
+
+
+def _shown(job: object) -> str:
+    return reprlib.repr(job)
+
+
+def _is_job(job: Any) -> bool:
+    return callable(job) or isinstance(job, tuple)
+
+
+def _job(index: int, job: Any, is_one: bool) -> Taken:
+    # Compared by class, so that type checkers do not narrow the type of `job`.
+    kind = cast("Any", type(job))
+    parts: tuple[Any, ...] = job if issubclass(kind, tuple) else (job,)
+    if not parts or not callable(parts[0]):
+        hint = ""
+        if is_one:
+            hint = ". The only job of a run is in a list too: [(task, argument)]"
+        elif kind is list:
+            hint = ". Write a tuple"
+        raise TypeError(
+            f"job {index} of run_all is {_shown(job)}. A job is a task, a functools.partial of one "
+            f"that gives arguments by name, or a tuple of a task and its arguments{hint}"
+        )
+    try:
+        task, names = bound(parts[0])
+    except TypeError as error:
+        error.add_note(_unfit(index, parts[0]))
+        raise
+    return task, parts[1:], names
+
+
+def _prepared(store: Store[Any], taken: list[Taken]) -> dict[int, Any]:
+    """Returns the tasks of jobs, ready for the store, by their identities."""
+    found: dict[int, Any] = {}
+    for index, (task, _, _) in enumerate(taken):
+        if id(task) not in found:
+            try:
+                found[id(task)] = store._ready(task)
+            except Exception as error:
+                error.add_note(_unfit(index, task))
+                raise
+    return found
+
+
+def _unfit(index: int, task: Any) -> str:
+    return f"run_all: job {index}, of the task {named(task)}, cannot be run; no job has begun"
 
 
 def _is_declared(task: Any) -> bool:
     return isinstance(task, Task) and task.contract is not None and task.strict is True
 
 
-def _parts(store: Store[Any], tasks: dict[int, Any], taken: list[Job]) -> list[list[int]]:
+def _parts(store: Store[Any], tasks: dict[int, Any], taken: list[Taken]) -> list[list[int]]:
     """The numbers of jobs in parts that do not meet, each in the order of the jobs; nothing if all are one part.
 
     Tasks are the nodes of a graph whose edges are conflicts; a part is all jobs of a connected component. Whether a
@@ -109,7 +164,7 @@ def _parts(store: Store[Any], tasks: dict[int, Any], taken: list[Job]) -> list[l
         return []
     part_of = {number: place for place, (_, _, members) in enumerate(components) for number in members}
     parts: list[list[int]] = [[] for _ in components]
-    for number, (task, _) in enumerate(taken):
+    for number, (task, _, _) in enumerate(taken):
         parts[part_of[id(task)]].append(number)
     # A part with more to do begins first.
     return sorted(parts, key=len, reverse=True)

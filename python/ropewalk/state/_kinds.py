@@ -246,6 +246,9 @@ def violated(transaction: _native.Transaction, path: tuple[Any, ...], access: st
     else:
         verb = {"read": "reads", "append": "appends to", "count": "counts"}.get(access, "writes")
         declared = "reads" if access == "read" else "writes"
+        if access == "read" and not zone.commutes and zone is not Zone.CONST:
+            # The draft of what a task changes is read first: `s.weights[0] = 1` has no right to `s.weights`.
+            declared = "reads, or to writes if the task changes it"
         what = f"{name} {verb} {where}, which its contract does not declare. Add the place to {declared}"
     error = violation(what, where, "read" if access == "read" else "write", task)
     if "declare" not in what:
@@ -297,10 +300,9 @@ def misplaced(
     above = _text_below("", None if transaction is None else transaction.base, path)
     where = _text_below(above, value, steps)
     if error is not None:
-        if not steps:
-            return error
-        where = where or "the state"
-        return type(error)(f"{where} cannot be stored: {error}")
+        # Others are of the machine, a lack of memory for instance.
+        is_named = bool(where) and isinstance(error, StateError)
+        return type(error)(f"{where} cannot be stored: {error}") if is_named else error
     where = where or "the state"
     shown = reprlib.repr(part)
     given = f"{'None' if part is None else _article(type(part))}{'' if part is None else ', ' + shown}"

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, cast
 
 from ropewalk._errors import StateError
+from ropewalk._load import state as _native
 from ropewalk.state._paths import EACH, Key, Path, Step, steps_in, steps_of, text_of
 from ropewalk.state._shape import Kind, Shape, shape_of
 from ropewalk.state._zones import Zone, zone_in_policy
@@ -37,6 +38,21 @@ def policy_shape(policy: Mapping[str | Path[Any], Any]) -> Shape:
             raise StateError(f"the policy has two rows for {text}, or one for a path below it")
         _put(above, steps[-1], _in_zone(wanted, text))
     return root
+
+
+def rows_without_place(shape: Shape, state: Any, above: str = "") -> list[str]:
+    """Returns the paths that a policy names and that a state does not have.
+
+    That is no fault: a mapping may get the key later. It may be a typing error, though.
+    """
+    found: list[str] = []
+    for name, place in zip(shape.names, shape.fields, strict=True):
+        path = f"{above}[{name!r}]"
+        if not isinstance(state, (dict, _native.PMap)) or name not in state:
+            found.append(path)
+        elif place.of_policy:
+            found += rows_without_place(place, cast("Any", state)[name], path)
+    return found
 
 
 def _map() -> Shape:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 from ropewalk._load import state as _native
 from ropewalk.state._slots import slots as slots_of
-from ropewalk.state._task import Task
+from ropewalk.state._task import Task, bound
 from ropewalk.state._transaction import Meta
 
 if TYPE_CHECKING:
@@ -32,11 +32,15 @@ def name_of(function: Any) -> str:
 
 def named(task: Any) -> str:
     """Returns the name that a task has in errors: its label, or the name of a function."""
+    if isinstance(task, partial):
+        return named(cast("Any", task).func)
     return task.label if isinstance(task, Task) else name_of(task)
 
 
 def prepared_for(store: Store[Any], task: Any) -> Prepared:
     """Returns a task or a function, ready for a store.
+
+    A `functools.partial` of one that gives arguments by name is that task.
 
     Raises:
         TypeError: it is neither.
@@ -55,7 +59,11 @@ def prepared_for(store: Store[Any], task: Any) -> Prepared:
             meta = Meta(task.label, task=task.label)
             prepared = store._tasks[task] = Prepared(function, rule, meta, retries)
         return prepared
-    if isinstance(task, partial) or not callable(task):
+    if isinstance(task, partial):
+        inner, names = bound(cast("Any", task))
+        prepared = prepared_for(store, inner)
+        return prepared._replace(function=partial(prepared.function, **names))
+    if not callable(task):
         raise TypeError(f"a transaction runs a task or a function, and its arguments follow it; not {task!r}")
     name = name_of(task)
     return Prepared(task, store._whole, Meta(name, task=name), store._retries)

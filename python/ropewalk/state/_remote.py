@@ -24,7 +24,7 @@ from ropewalk.state._replay import Change
 from ropewalk.state._replica import Done, Part, run_in_worker
 from ropewalk.state._shipped import Shipped
 from ropewalk.state._signed import Signature, signature_for, with_signature
-from ropewalk.state._task import Task
+from ropewalk.state._task import Task, bound
 
 if TYPE_CHECKING:
     from ropewalk.state._store import Store
@@ -129,10 +129,10 @@ def _cancel(outer: Future[Any]) -> None:
         outer.set_running_or_notify_cancel()
     elif not outer.done():
         # It has met a conflict, so it counts as running.
-        outer.set_exception(_closed())
+        outer.set_exception(closed_error())
 
 
-def _closed() -> StoreClosed:
+def closed_error() -> StoreClosed:
     return StoreClosed("the store is closed; open it again")
 
 
@@ -160,10 +160,13 @@ class Remote:
         self, executor: Executor, task: Any, args: tuple[Any, ...], kwargs: dict[str, Any]
     ) -> Submitted[Any]:
         """Sends a task to a worker, and returns the future of its result, which comes after its commit."""
-        if not isinstance(task, Task) and not callable(task):
+        task, names = bound(task)
+        if not callable(task):
             raise TypeError(
                 f"a transaction runs a task or a function, and its arguments follow it; not {task!r}"
             )
+        if names:
+            kwargs = {**names, **kwargs}
         outer: Submitted[Any] = Submitted()
         self._send(_Sent(task, args, kwargs, executor, outer, 0, signature_for(self._store)))
         return outer
@@ -210,7 +213,7 @@ class Remote:
         ]
         with self._changed:
             if self._is_closed:
-                raise _closed()
+                raise closed_error()
             self._open += 1
         try:
             inner = self._submitted(sent, parts)

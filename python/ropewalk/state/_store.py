@@ -14,7 +14,7 @@ from contextlib import AbstractContextManager, contextmanager
 from typing import TYPE_CHECKING, Any, Concatenate, Generic, NamedTuple, ParamSpec, TypeVar, cast, overload
 
 from ropewalk._checked import checked_choice, checked_count
-from ropewalk._errors import HistoryGone, StateError
+from ropewalk._errors import HistoryGone, NotFrozen, StateError
 from ropewalk._load import state as _native
 from ropewalk.state._array_lengths import with_lengths
 from ropewalk.state._array_shapes import entered
@@ -24,16 +24,16 @@ from ropewalk.state._invariants import check_one, checker
 from ropewalk.state._jobs import run_all
 from ropewalk.state._past import check_transients, gone, step_from, transient_parts
 from ropewalk.state._patches import Entry, Operation, entry_of, patch_between
-from ropewalk.state._policy import policy_shape
+from ropewalk.state._policy import policy_shape, rows_without_place
 from ropewalk.state._prepared import Prepared, name_of, prepared_for
 from ropewalk.state._records import is_record
-from ropewalk.state._remote import Remote, Submitted, runs_elsewhere, submitted_to_thread
+from ropewalk.state._remote import Remote, Submitted, closed_error, runs_elsewhere, submitted_to_thread
 from ropewalk.state._replay import is_map
 from ropewalk.state._shape import Shape, shape_of
 from ropewalk.state._signed import signature_for, signed, with_signature
 from ropewalk.state._slots import Slots
 from ropewalk.state._syncer import Syncer
-from ropewalk.state._task import Task
+from ropewalk.state._task import Job, Task
 from ropewalk.state._threads import Threads
 from ropewalk.state._transaction import Block, Meta, Transaction, entangled, is_changed
 from ropewalk.state._turns import LONG_PATIENCE, pause, refused, run_below, run_claimed, run_in_loop
@@ -89,6 +89,15 @@ def _shape_for(state: Any, policy: Mapping[Any, Any] | None) -> Shape:
     if policy is not None:
         raise TypeError("policy is for a mapping as the state; a class has annotations")
     return shape_of(type(state))
+
+
+def _entered(shape: Shape, state: Any) -> Any:
+    try:
+        return entered(shape, state)
+    except NotFrozen as error:
+        if shape.of_policy and (rows := rows_without_place(shape, state)):
+            error.add_note(f"the policy names {' and '.join(rows)}, which the state does not have")
+        raise
 
 
 class Store(_native.StoreBase, Generic[S]):
@@ -183,7 +192,7 @@ class Store(_native.StoreBase, Generic[S]):
         check = checker(every)
         checked_choice("sync", sync, ("always", "group", "interval"))
         shape = _shape_for(state, policy)
-        frozen: Any = entered(shape, state)
+        frozen: Any = _entered(shape, state)
         if not (is_map(frozen) or is_record(type(frozen))):
             raise StateError(
                 f"the state of a store must be a record or a mapping, such as a frozen dataclass or a PMap, and not of "
@@ -403,10 +412,16 @@ class Store(_native.StoreBase, Generic[S]):
                 self._effects.deliver()
         return cast("R", result)
 
-    def run_all(self, jobs: Iterable[Any]) -> list[Any]:
+    @overload
+    def run_all(self, jobs: Iterable[Job[R]]) -> list[R]: ...
+    # Checkers find no one result of a list that has jobs of several kinds.
+    @overload
+    def run_all(self, jobs: Iterable[Job[Any]]) -> list[Any]: ...
+    def run_all(self, jobs: Iterable[Job[Any]]) -> list[Any]:
         """Runs many tasks, each as a transaction of its own, and returns their results in order.
 
-        A job is a task, or a tuple of a task and its arguments. All commits share the syncs of the disk.
+        A job is a task, or a tuple of a task and its arguments; `functools.partial(task, name=value)` in the place of a
+        task gives arguments by name. All commits share the syncs of the disk.
 
         Jobs whose contracts are disjoint run side by side, in this thread and in threads of the store, or of its pool;
         if the pool has worker processes, they go there. Jobs that may conflict run in the order given, one after the
@@ -451,6 +466,9 @@ class Store(_native.StoreBase, Generic[S]):
             StateError: the store has no pool.
             StoreClosed: the store was closed.
         """
+        if self.closed:
+            # Its pool may be closed too, and is not the reason.
+            raise closed_error()
         executor = self._pool
         if executor is None:
             raise StateError(

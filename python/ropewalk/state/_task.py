@@ -22,7 +22,7 @@ from typing import (
 )
 
 from ropewalk._checked import checked_count
-from ropewalk._errors import ContractViolation
+from ropewalk._errors import ContractViolation, StateError
 from ropewalk.state._contract import Contract
 from ropewalk.state._form import native_rule
 from ropewalk.state._paths import Path
@@ -35,6 +35,9 @@ S = TypeVar("S")
 #: What happens at an access that the contract does not declare: an error, a line that is printed, or nothing.
 Strict: TypeAlias = Literal[True, False, "warn"]
 Paths: TypeAlias = "Iterable[Path[Any] | str]"
+#: What `Store.run_all` takes: a task, or a tuple of a task and its arguments. A checker infers it, but for lists that
+#: have both and stand in a variable: `jobs: list[Job[Any]] = [free, (pay, "ann", 5)]`.
+Job: TypeAlias = "Callable[..., R] | tuple[Callable[..., R], *tuple[Any, ...]]"
 
 
 class Draft(Generic[S]):
@@ -113,6 +116,9 @@ class Task(Generic[P, R]):
             except ContractViolation as error:
                 error.task = self.label
                 raise
+            except StateError as error:
+                error.add_note(f"this is the contract of the task {self.label}")
+                raise
             self._rules[shape] = rule
         return rule
 
@@ -138,6 +144,23 @@ class Task(Generic[P, R]):
 
     if TYPE_CHECKING:
         __qualname__: str
+
+
+def bound(task: Any) -> tuple[Any, dict[str, Any]]:
+    """Returns the task of a `functools.partial`, and the arguments that it gives by name; any other task as it is.
+
+    Raises:
+        TypeError: it gives arguments by position, the first of which would stand where the draft does.
+    """
+    given = task
+    if not isinstance(task, functools.partial):
+        return given, {}
+    if given.args:
+        raise TypeError(
+            f"{given!r} gives arguments by position, and the first of a task is its draft. Give them by name, or "
+            f"behind the task: store.run(task, ...), and (task, ...) as a job of run_all"
+        )
+    return given.func, given.keywords
 
 
 def _made_again(

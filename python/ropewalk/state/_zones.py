@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, Annotated, Any, TypeAlias, TypeVar, cast
 
-from ropewalk._errors import StateError
+from ropewalk._errors import StateError, WrongType
 from ropewalk._load import state as _native
 
 T = TypeVar("T")
@@ -93,20 +93,20 @@ class ArrayShape:
         """Checks an array; `lengths` has the names' lengths so far, and gets those that are new.
 
         Raises:
-            StateError: its items have another type, or it has other dimensions.
+            WrongType: its items have another type, or it has other dimensions.
         """
         lengths = {} if lengths is None else lengths
         found: tuple[int, ...] = tuple(getattr(array, "shape", ()))
         dtype = str(getattr(array, "dtype", type(array).__name__))
         if dtype != self.dtype or len(found) != len(self.dims):
-            raise StateError(f"an array of {dtype} {found} was given for {self}")
+            raise WrongType(f"an array of {dtype} {found} was given for {self}")
         for dim, length in zip(self.dims, found, strict=True):
             wanted = (
                 dim if isinstance(dim, int) else length if dim == "_" else lengths.setdefault(dim, length)
             )
             if wanted != length:
                 named = f"{dim} = {wanted}" if isinstance(dim, str) else str(dim)
-                raise StateError(f"an array of {dtype} {found} was given for {self}, where {named} is wanted")
+                raise WrongType(f"an array of {dtype} {found} was given for {self}, where {named} is wanted")
 
     def __str__(self) -> str:
         return f'Shm[{self.dtype}, "{" ".join(map(str, self.dims))}"]'

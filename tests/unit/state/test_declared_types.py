@@ -250,7 +250,7 @@ def test_the_path_leads_into_the_value_that_can_change() -> None:
         store.run(put("free", value))
     with pytest.raises(NotFrozen, match=r"free\.inner\[0\] cannot be stored"):
         store.run(put("free", Box([object()])))
-    with pytest.raises(NotFrozen, match=r"^a value of class object"):
+    with pytest.raises(NotFrozen, match=r"^free cannot be stored: a value of class object"):
         store.run(put("free", object()))
 
 

@@ -384,7 +384,7 @@ def test_no_job_goes_to_a_worker_process_after_a_failure(monkeypatch: pytest.Mon
 
     monkeypatch.setattr(parts_module, "wait", wait)
     store: Any = SimpleNamespace(submit=submit)
-    jobs = [(name, ()) for name in ("a0", "a1", "b0", "b1", "c0", "c1")]
+    jobs: list[Any] = [(name, (), {}) for name in ("a0", "a1", "b0", "b1", "c0", "c1")]
     outcomes = parts_module.Outcomes(len(jobs))
     pool: Any = None
     failure = parts_module.Elsewhere(store, pool, jobs, outcomes).run([[0, 1], [2, 3], [4, 5]])

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import functools
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -96,7 +95,7 @@ def test_what_is_not_touched_stays_the_same_object() -> None:
     assert store.snapshot().accounts["bob"] is bob
 
 
-@pytest.mark.parametrize("wrong", [functools.partial(add, name="ann"), 3, None, "add"])
+@pytest.mark.parametrize("wrong", [3, None, "add"])
 def test_run_takes_functions_only(wrong: Any) -> None:
     with pytest.raises(TypeError, match="a task or a function"):
         bank().run(wrong)

@@ -18,12 +18,13 @@ pytestmark = pytest.mark.skipif(
 
 HEAD = """
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, assert_type
 
 from ropewalk import Err, Ok, Result
 from ropewalk.state import (
-    AppendOnly, Const, Counter, Draft, Path, PMap, PVector, Shm, Store, Task, Transient, conflicts, covers, float32,
-    paths, task, writable,
+    AppendOnly, Const, Counter, Draft, Job, Path, PMap, PVector, Shm, Store, Task, Transient, conflicts, covers,
+    float32, paths, task, writable,
 )
 
 
@@ -62,6 +63,16 @@ def transfer(b: Draft[Bank], src: str, n: int, *, fast: bool = False) -> Result[
 @task
 def free(b: Draft[Bank]) -> int:
     return 3
+
+
+@task(writes=[P.hits])
+def counted(b: Draft[Bank], by: int = 1) -> int:
+    b.hits += by
+    return by
+
+
+def plain(b: Draft[Bank]) -> str:
+    return "x"
 """
 
 RIGHT = """
@@ -76,6 +87,18 @@ async def stored(store: Store[Bank]) -> None:
         assert_type(change.new, Bank)
     async for part in store.changes(P.accounts[...].balance):
         assert_type(part.old, Any)
+    assert_type(store.run_all([free, free]), list[int])
+    assert_type(store.run_all([(transfer, "ann", 3)]), list[Ok[int] | Err[str]])
+    assert_type(store.run_all([partial(counted, by=3), partial(free)]), list[int])
+    # Checkers differ in what they find.
+    mixed: list[Any] = store.run_all([free, (counted, 3), partial(counted, by=3)])
+    print(store.run_all([free, (transfer, "ann", 3), plain]), mixed)
+    assert_type(store.run_all((counted, number) for number in range(3)), list[int])
+    assert_type(store.run_all(plain for _ in range(3)), list[str])
+    same = [(counted, number) for number in range(3)]
+    assert_type(store.run_all(same), list[int])
+    several: list[Job[Any]] = [free, (transfer, "ann", 3)]
+    assert_type(store.run_all(several), list[Any])
     with store.transaction("t") as tx, store.by("eve"):
         assert_type(tx.version, int | None)
 
@@ -119,6 +142,26 @@ WRONG = {
     "a wrong switch": ("task(strict='never')\n", "call-overload", "reportArgumentType"),
     "a contract of another thing": ("task(reads=[3])\n", "list-item", "reportArgumentType"),
     "a task without a draft": ("@task\ndef none() -> int:\n    return 3\n", "arg-type", "reportArgumentType"),
+    "a job that is no task": (
+        "def f(store: Store[Bank]) -> None:\n    store.run_all([3])\n",
+        "arg-type",
+        "reportArgumentType",
+    ),
+    "a job whose first part is no task": (
+        "def f(store: Store[Bank]) -> None:\n    store.run_all([(3, free)])\n",
+        "arg-type",
+        "reportArgumentType",
+    ),
+    "a task in the place of a list of jobs": (
+        "def f(store: Store[Bank]) -> None:\n    store.run_all(free)\n",
+        "call-overload",
+        "reportArgumentType",
+    ),
+    "results of another type": (
+        "def f(store: Store[Bank]) -> None:\n    one: str = store.run_all([free])[0]\n",
+        "assignment",
+        "reportAssignmentType",
+    ),
     "a field of a frozen state": (
         "def f(bank: Bank) -> None:\n    bank.hits = 3\n",
         "misc",

@@ -326,7 +326,7 @@ impl<'a> Walk<'a> {
                 Kind::Leaf => self.leaf(value, below),
                 Kind::Map => self.checked_map(value, as_a(types.map), below),
                 Kind::Vector => self.checked_vector(value, as_a(types.vector), below),
-                Kind::Array => array::ask(types, c"frozen", &[value]),
+                Kind::Array => array::ask(types, c"frozen", &[value]).map_err(|raised| self.changes(raised)),
                 Kind::Record(info) => self.record(value, &info, form, below),
             }
         }

@@ -10,21 +10,9 @@ use super::cursor::Cursor;
 use super::entry::Entry;
 use super::key::{hash_of, same_hashed};
 use super::object;
+use crate::equality::equal;
 use crate::iterate::each;
 use crate::node::{Node, Pointer};
-
-/// Whether two objects are equal, or the same.
-///
-/// # Safety
-///
-/// Live objects, which the caller keeps alive. Python code may run.
-unsafe fn is_equal(a: Pointer, b: Pointer) -> Result<bool, Raised> {
-    // SAFETY: the caller's.
-    match unsafe { ffi::PyObject_RichCompareBool(a, b, ffi::Py_EQ) } {
-        -1 => Err(Raised),
-        answer => Ok(answer != 0),
-    }
-}
 
 /// Whether two maps have equal entries.
 ///
@@ -33,15 +21,15 @@ unsafe fn is_equal(a: Pointer, b: Pointer) -> Result<bool, Raised> {
 /// Live maps, which the caller keeps alive. Python code may run.
 pub(super) unsafe fn maps(a: Pointer, b: Pointer) -> Result<bool, Raised> {
     // SAFETY: the caller's.
-    unsafe { Ok(object::count(a) == object::count(b) && nodes(object::root(a), object::root(b))?) }
+    unsafe { Ok(object::count(a) == object::count(b) && nodes(a, object::root(a), object::root(b))?) }
 }
 
 /// Equal maps have the same nodes, because their form is canonical.
 ///
 /// # Safety
 ///
-/// Nodes at the same place of two maps, which the caller keeps alive. Python code may run.
-unsafe fn nodes(a: *mut Node, b: *mut Node) -> Result<bool, Raised> {
+/// Nodes at the same place of two maps, one of which is `map`, which the caller keeps alive. Python code may run.
+unsafe fn nodes(map: Pointer, a: *mut Node, b: *mut Node) -> Result<bool, Raised> {
     // SAFETY: the caller's, for the children too.
     unsafe {
         if a == b {
@@ -52,16 +40,16 @@ unsafe fn nodes(a: *mut Node, b: *mut Node) -> Result<bool, Raised> {
             return Ok(false);
         }
         if (*a).datamap == 0 && (*a).entries() > 0 {
-            return collisions(a, b);
+            return collisions(map, a, b);
         }
         for at in 0..(*a).entries() {
             let (a, b) = (Entry::of(a, at), Entry::of(b, at));
-            if !same_hashed(a.key, &raw const a.hash, b.key, b.hash)? || !is_equal(a.value, b.value)? {
+            if !same_hashed(a.key, &raw const a.hash, b.key, b.hash)? || !equal(map, a.value, b.value)? {
                 return Ok(false);
             }
         }
         for at in 0..(*a).children() {
-            if !nodes((*Node::child(a, at)).cast(), (*Node::child(b, at)).cast())? {
+            if !nodes(map, (*Node::child(a, at)).cast(), (*Node::child(b, at)).cast())? {
                 return Ok(false);
             }
         }
@@ -74,7 +62,7 @@ unsafe fn nodes(a: *mut Node, b: *mut Node) -> Result<bool, Raised> {
 /// # Safety
 ///
 /// As for [`nodes`].
-unsafe fn collisions(a: *mut Node, b: *mut Node) -> Result<bool, Raised> {
+unsafe fn collisions(map: Pointer, a: *mut Node, b: *mut Node) -> Result<bool, Raised> {
     // SAFETY: the caller's.
     unsafe {
         'entries: for at in 0..(*a).entries() {
@@ -82,7 +70,7 @@ unsafe fn collisions(a: *mut Node, b: *mut Node) -> Result<bool, Raised> {
             for at in 0..(*b).entries() {
                 let other = Entry::of(b, at);
                 if same_hashed(entry.key, &raw const entry.hash, other.key, other.hash)? {
-                    if !is_equal(entry.value, other.value)? {
+                    if !equal(map, entry.value, other.value)? {
                         return Ok(false);
                     }
                     continue 'entries;
@@ -126,7 +114,7 @@ pub(super) unsafe fn with_mapping(map: Pointer, other: Pointer) -> Result<Option
                 None => false,
                 Some(value) => {
                     let item = Object::own(ffi::PyObject_GetItem(other, key.as_ptr()))?;
-                    is_equal(value, item.as_ptr())?
+                    equal(map, value, item.as_ptr())?
                 }
             };
             Ok(if is_same { ControlFlow::Continue(()) } else { ControlFlow::Break(()) })

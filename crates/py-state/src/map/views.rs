@@ -12,6 +12,7 @@ use ropewalk_capi::object::{Object, Raised};
 
 use super::cursor::Cursor;
 use super::object;
+use crate::equality;
 use crate::node::{Pointer, same};
 use crate::types::{self, State};
 
@@ -166,10 +167,6 @@ unsafe fn has(view: &View, item: Pointer) -> Result<bool, Raised> {
     // SAFETY: the caller's.
     unsafe {
         let map = view.map.get();
-        let is_equal = |a, b| match ffi::PyObject_RichCompareBool(a, b, ffi::Py_EQ) {
-            -1 => Err(Raised),
-            answer => Ok(answer != 0),
-        };
         match view.part {
             Part::Key => Ok(super::get(map, item)?.is_some()),
             Part::Item => {
@@ -177,14 +174,14 @@ unsafe fn has(view: &View, item: Pointer) -> Result<bool, Raised> {
                     return Ok(false);
                 }
                 match super::get(map, ffi::PyTuple_GetItem(item, 0))? {
-                    Some(value) => is_equal(value, ffi::PyTuple_GetItem(item, 1)),
+                    Some(value) => equality::equal(map, value, ffi::PyTuple_GetItem(item, 1)),
                     None => Ok(false),
                 }
             }
             Part::Value => {
                 let mut cursor = Cursor::new(map);
                 while let Some((_, value)) = cursor.next() {
-                    if is_equal(value, item)? {
+                    if equality::equal(map, value, item)? {
                         return Ok(true);
                     }
                 }

@@ -8,6 +8,7 @@ use ropewalk_state::bits::WIDTH;
 
 use super::cursor::Cursor;
 use super::object;
+use crate::equality::equal;
 use crate::node::{Node, Pointer};
 
 /// Whether two vectors have equal items.
@@ -18,15 +19,16 @@ use crate::node::{Node, Pointer};
 pub(super) unsafe fn vectors(a: Pointer, b: Pointer) -> Result<bool, Raised> {
     // SAFETY: the caller's. Vectors of one length have tries of one shape.
     unsafe {
-        let (a, b) = (object::view(a), object::view(b));
-        Ok(a.count == b.count && nodes(a.root, b.root, a.shift)? && nodes(a.tail, b.tail, 0)?)
+        let (vector, a, b) = (a, object::view(a), object::view(b));
+        Ok(a.count == b.count && nodes(vector, a.root, b.root, a.shift)? && nodes(vector, a.tail, b.tail, 0)?)
     }
 }
 
 /// # Safety
 ///
-/// Nodes at the same place of two vectors of one length, which the caller keeps alive. Python code may run.
-unsafe fn nodes(a: *mut Node, b: *mut Node, shift: u32) -> Result<bool, Raised> {
+/// Nodes at the same place of two vectors of one length, one of which is `vector`, which the caller keeps alive. Python
+/// code may run.
+unsafe fn nodes(vector: Pointer, a: *mut Node, b: *mut Node, shift: u32) -> Result<bool, Raised> {
     // SAFETY: the caller's, for the children too.
     unsafe {
         if a == b {
@@ -35,12 +37,9 @@ unsafe fn nodes(a: *mut Node, b: *mut Node, shift: u32) -> Result<bool, Raised> 
         for at in 0..(*a).children() {
             let (a, b) = (*Node::child(a, at), *Node::child(b, at));
             let is_equal = if shift > 0 {
-                nodes(a.cast(), b.cast(), shift - WIDTH)?
+                nodes(vector, a.cast(), b.cast(), shift - WIDTH)?
             } else {
-                match ffi::PyObject_RichCompareBool(a, b, ffi::Py_EQ) {
-                    -1 => return Err(Raised),
-                    answer => answer != 0,
-                }
+                equal(vector, a, b)?
             };
             if !is_equal {
                 return Ok(false);

@@ -13,6 +13,7 @@ use super::cursor::Cursor;
 use super::edit::Edit;
 use super::protocol::{extend as extend_with, find, index_of, out_of_range, raw};
 use crate::builder::Shared;
+use crate::equality;
 use crate::node::{Pointer, same};
 use crate::types;
 
@@ -174,9 +175,9 @@ pub(super) unsafe extern "C" fn count(vector: Pointer, wanted: Pointer) -> Point
     unsafe {
         let (mut cursor, mut count) = (Cursor::new(vector), 0);
         while let Some(item) = cursor.next() {
-            match ffi::PyObject_RichCompareBool(item, wanted, ffi::Py_EQ) {
-                -1 => return null_mut(),
-                answer => count += answer as usize,
+            match equality::equal(vector, item, wanted) {
+                Err(Raised) => return null_mut(),
+                Ok(answer) => count += usize::from(answer),
             }
         }
         ffi::PyLong_FromSize_t(count)

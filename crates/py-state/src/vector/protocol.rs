@@ -11,6 +11,7 @@ use ropewalk_capi::object::{Object, Raised};
 use super::cursor::Cursor;
 use super::edit::Edit;
 use super::{equal, object};
+use crate::equality;
 use crate::iterate::each;
 use crate::node::{MOST_SHOWN, Pointer, SHOWN, same};
 use crate::types;
@@ -150,11 +151,10 @@ pub(super) unsafe fn find(
         let mut cursor = Cursor::range(vector, start, end);
         let mut index = start;
         while let Some(item) = cursor.next() {
-            match ffi::PyObject_RichCompareBool(item, wanted, ffi::Py_EQ) {
-                -1 => return Err(Raised),
-                0 => index += 1,
-                _ => return Ok(Some(index)),
+            if equality::equal(vector, item, wanted)? {
+                return Ok(Some(index));
             }
+            index += 1;
         }
         Ok(None)
     }
