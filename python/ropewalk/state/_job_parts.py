@@ -148,7 +148,9 @@ class SideBySide:
 
     def _call_for_help(self, times: int) -> None:
         executor, threads = self._store._pool, self._store._threads
-        if executor is None or runs_elsewhere(executor):
+        # A call for help is not worth a task that waits.
+        may_drop = getattr(executor, "_may_drop", lambda: False)()
+        if executor is None or may_drop or runs_elsewhere(executor):
             call = Call(self._help)
             self._calls.append(call)
             threads.call(call, times)

@@ -39,6 +39,18 @@ def test_threads_are_kept_and_end_with_the_store() -> None:
         assert set(helpers()) <= before
 
 
+def test_help_takes_no_place_from_a_task_that_waits(make_pool: Callable[..., Any]) -> None:
+    pool = make_pool(1, kind="thread", capacity=1, overflow="drop_oldest")
+    gate, running = threading.Event(), threading.Event()
+    busy = pool.submit(lambda: running.set() or gate.wait(LONG))
+    assert running.wait(LONG)
+    waiting = pool.submit(int)
+    with Store(State(), pool=pool) as store:
+        store.run_all([adder("a"), adder("b")])
+        gate.set()
+        assert (busy.result(LONG), waiting.result(LONG)) == (True, 0)
+
+
 def test_threads_do_not_keep_a_store() -> None:
     store = Store(State())
     before = set(helpers())

@@ -156,6 +156,7 @@ class Pool(_core.PoolBase, ClosingMethods, ReportMethods, TaskMethods, LifeMetho
     _threads: int
     #: Tasks that run at once.
     _lanes: int
+    _drops: bool
     #: Whether workers are processes of their own, which can be ended and take signals.
     _isolates: bool
     _blas_threads: int
@@ -387,6 +388,7 @@ class Pool(_core.PoolBase, ClosingMethods, ReportMethods, TaskMethods, LifeMetho
         self._memory = {}
         self._stamps = stamps(modules) if chosen == "process" else {}
         self._settings = defaults
+        self._drops = overflow == "drop_oldest"
         self._engine = self._handle()
         self._isolates = self._engine.isolates
         self._maps = []

@@ -111,6 +111,10 @@ class TaskMethods(concurrent.futures.Executor):
         """Returns the pool, and the settings of tasks that are submitted through this object."""
         raise NotImplementedError
 
+    def _may_drop(self) -> bool:
+        """Whether a task that is submitted may take the place of another one."""
+        return self._view()[0]._drops
+
     #: `submit` as it is here: no other method calls the override of a subclass.
     _submit_plainly: Callable[..., Future[Any]]
 
