@@ -56,3 +56,20 @@ def test_echo_server_answers_rightly() -> None:
 
 def test_processes_of_a_bus_find_the_highest_values() -> None:
     assert _run(str(EXAMPLES / "processes_bus.py")) == "oslo: 1\nparis: 9\nrome: 14\n"
+
+
+@pytest.mark.parametrize("lines", [1, 5, 14])
+def test_orders_are_priced_once_however_often_the_program_is_killed(tmp_path: Path, lines: int) -> None:
+    command = [sys.executable, "-u", str(EXAMPLES / "orders.py"), str(tmp_path / "orders.wal")]
+    for _ in range(2):
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as program:
+            assert program.stdout is not None
+            for _, line in zip(range(lines), program.stdout, strict=False):
+                assert line
+            program.kill()
+    said = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert said.splitlines()[-1] == "12 orders for 150, each priced once, in 24 versions"
+    # All is done: another run prices nothing, and sends no invoice twice.
+    again = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True).stdout
+    assert again.splitlines()[-1] == said.splitlines()[-1]
+    assert "invoice" not in again
