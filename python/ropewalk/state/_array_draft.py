@@ -11,7 +11,7 @@ import types
 from collections.abc import Callable, Iterator
 from functools import partial
 from operator import attrgetter, itemgetter, methodcaller
-from typing import Any, TypeVar, cast
+from typing import Any, NamedTuple, TypeVar, cast
 
 from ropewalk._errors import TransactionEnded
 from ropewalk._load import state as _native
@@ -31,6 +31,12 @@ _VIEWS = frozenset(("T", "imag", "mT", "real"))
 _VIEWING = frozenset(("ravel", "reshape", "squeeze", "swapaxes", "transpose", "view"))
 #: Attributes of an array whose assignment changes its items.
 _ASSIGNED = frozenset(("flat", "imag", "real"))
+
+
+class _Attribute(NamedTuple):
+    """Which attribute a part is, where others have an index."""
+
+    name: str
 
 
 def writable(array: T) -> T:
@@ -139,13 +145,13 @@ class _Face:
         if name.startswith("__") or name in _CHANGING:
             raise AttributeError(f"the draft of an array has no attribute {name!r}", name=name, obj=self)
         if name in _VIEWS:
-            return _part(self, attrgetter(name))
+            return _part(self, attrgetter(name), _Attribute(name))
         if name in _VIEWING:
             return partial(_viewed, self, name)
         return getattr(self._reading(), name)
 
     def __setattr__(self, name: str, value: Any) -> None:
-        if type(value) is _part_class and value._whole is self:
+        if type(value) is _part_class and value._whole is self and value._key == _Attribute(name):
             # `b.weights.real *= 2` assigns the part that it has changed.
             return
         if name not in _ASSIGNED:

@@ -115,6 +115,19 @@ def test_a_view_that_needs_a_copy_is_the_programs_own() -> None:
         assert store.version == 0
 
 
+def test_a_part_is_assigned_to_another_attribute() -> None:
+    def change(s: Any) -> None:
+        s.z.real = 2
+        s.z.imag = s.z.real
+        s.z[:1].real = s.z[1:2].imag + 5
+
+    with Store(state()) as store:
+        store.run(change)
+        found = store.snapshot().z
+        assert set(found.imag.ravel().tolist()) == {2}
+        assert found.real.tolist()[:2] == [7, 2]
+
+
 def test_attributes_that_are_items_are_assigned_and_others_are_not() -> None:
     def change(s: Any) -> None:
         s.w.flat = 3
