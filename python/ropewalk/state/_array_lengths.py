@@ -128,6 +128,7 @@ class CheckedLengths:
         if not is_new and all(
             getattr(one.old, "shape", None) == getattr(one.new, "shape", None) for one in arrays
         ):
+            self._go_on(places)
             return
         lengths = Lengths()
         if is_new:
@@ -158,6 +159,13 @@ class CheckedLengths:
             self._known[place.where] = place.new, lengths
             while len(self._known) > _MOST:
                 self._known.pop(next(iter(self._known)), None)
+
+    def _go_on(self, places: list[_Place]) -> None:
+        """Lets what is known hold for the new versions of collections; the old ones would keep their arrays."""
+        for place in places if self._known else ():
+            known = self._known.pop(place.where, None)
+            if known is not None and known[0] is place.old:
+                self._known[place.where] = place.new, known[1]
 
     def _lengths_before(self, places: list[_Place], wanted: set[str], lengths: Lengths) -> list[_Place]:
         """Finds the lengths of names in the state before; returns the collections in which that has taken long."""

@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 
 np = pytest.importorskip("numpy")
 
+from tests.polling import is_gone  # noqa: E402
 from tests.unit.state._arrays import model, zoo  # noqa: E402
 
 from ropewalk._errors import StateError  # noqa: E402
@@ -259,3 +261,16 @@ def test_rows_have_the_length_of_the_head() -> None:
     store.run(all_of_it)
     store.run(lambda t: t.rows.append(np.arange(4)))
     assert [len(row) for row in store.snapshot().rows] == [4] * 4
+
+
+def test_what_is_known_of_lengths_keeps_no_old_array() -> None:
+    rows: dict[str, Any] = {f"none {number}": None for number in range(500)}
+    with Store(Gaps(PMap(rows | {"a": np.zeros(4, np.int64)})), history=1) as store:
+        # A search past all that have no length, whose end is kept.
+        store.run(lambda o: o.rows.update(b=np.zeros(4, np.int64)))
+        first = weakref.ref(store.snapshot().rows["b"])
+        for value in range(1, 4):
+            store.run(lambda o, value=value: o.rows["b"].fill(value))
+        assert is_gone(first)
+        with pytest.raises(StateError, match="is wanted"):
+            store.run(lambda o: o.rows.update(c=np.zeros(5, np.int64)))
