@@ -181,10 +181,11 @@ def _work(line: _Line, ended: weakref.WeakMethod[Callable[[], None]]) -> None:
         if call is None:
             return
         call()
-        del call
         if os.getpid() != pid:
-            # A job has forked, and the child has no caller that it could help.
-            return
+            # A job has forked, and the child has no caller that it could help. To return would end the process, too,
+            # but by way of exit handlers of C libraries, which may wait for threads that are not there.
+            os._exit(0)
+        del call
         report = ended()
         if report is not None:
             report()
