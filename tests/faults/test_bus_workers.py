@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
 import gc
 import os
@@ -128,7 +129,12 @@ def segments() -> list[Path]:
 
 def shared_memory() -> int:
     """Bytes of memory that this process's shared segments have."""
-    return sum(os.stat(descriptor).st_blocks * 512 for descriptor in segments())
+    size = 0
+    for descriptor in segments():
+        # The memory of arrays may be freed meanwhile.
+        with contextlib.suppress(FileNotFoundError):
+            size += os.stat(descriptor).st_blocks * 512
+    return size
 
 
 def bus_threads() -> list[str]:

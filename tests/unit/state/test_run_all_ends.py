@@ -6,7 +6,7 @@ import gc
 import linecache
 import os
 import re
-import signal
+import subprocess
 import sys
 import threading
 import weakref
@@ -22,7 +22,7 @@ from tests.unit.state import _bank
 from tests.unit.state._run_all import LONG, State, adder, notes
 
 import ropewalk
-from ropewalk._errors import PoolClosed, QueueFull, StateError
+from ropewalk._errors import PoolClosed, QueueFull
 from ropewalk.state import Store, _job_parts as parts_module, _jobs as jobs_module, _threads as threads_module
 
 FREE_THREADED = not getattr(sys, "_is_gil_enabled", lambda: True)()
@@ -227,52 +227,60 @@ def test_a_full_queue_leaves_the_work_to_the_caller() -> None:
 # --- forks ------------------------------------------------------------------------------------------------------------
 
 
-def status_of(pid: int) -> int:
-    try:
-        _, status = until(lambda: (found := os.waitpid(pid, os.WNOHANG)) and found[0] and found)
-    except AssertionError:
-        os.kill(pid, signal.SIGKILL)
-        os.waitpid(pid, 0)
+FORKS = """\
+import os, sys, threading
+
+from tests.unit.state._run_all import State, adder, notes
+from tests.unit.state.test_run_all_ends import ended
+
+from ropewalk._errors import StateError
+from ropewalk.state import Store
+
+a, b = adder("a"), adder("b")
+parent, caller = os.getpid(), threading.get_ident()
+both, forked = threading.Barrier(2, timeout=30), threading.Event()
+found = []
+
+
+def work():
+    both.wait()
+    if (threading.get_ident() == caller) == (sys.argv[1] == "caller"):
+        found.append(os.fork())
+        forked.set()
+    else:
+        forked.wait(30)
+
+
+store = Store(State())
+try:
+    # With a third part the caller might meet neither of these jobs.
+    results = store.run_all([(a, work), (b, work), a, b])
+except StateError as error:
+    if os.getpid() == parent:
         raise
-    return os.waitstatus_to_exitcode(status)
+    is_said = "forked by a job" in str(error) and ended(notes(error)) == 1
+    os._exit(0 if is_said else 3)
+if os.getpid() != parent:
+    os._exit(5)
+# The child of a helper ends at once.
+print(results, os.waitstatus_to_exitcode(os.waitpid(found[0], 0)[1]))
+store.close()
+"""
 
 
 @can_fork
-@forks
 @pytest.mark.parametrize("where", ["caller", "helper"])
 def test_a_job_that_forks(where: str) -> None:
-    a, b = adder("a"), adder("b")
-    parent, caller = os.getpid(), threading.get_ident()
-    both, forked = threading.Barrier(2, timeout=LONG), threading.Event()
-    found: list[int] = []
-
-    def work() -> None:
-        both.wait()
-        if (threading.get_ident() == caller) == (where == "caller"):
-            found.append(os.fork())
-            forked.set()
-        else:
-            forked.wait(LONG)
-
-    store = Store(State())
-    try:
-        # With a third part the caller might meet neither of these jobs.
-        results = store.run_all([(a, work), (b, work), a, b])
-    except StateError as error:
-        if os.getpid() == parent:
-            raise
-        is_said = "forked by a job" in str(error) and ended(notes(error)) == 1
-        os._exit(0 if is_said else 3)
-    except BaseException:
-        if os.getpid() == parent:
-            raise
-        os._exit(4)
-    if os.getpid() != parent:
-        os._exit(5)
-    assert results == [1, 1, 2, 2]
-    # The child of a helper ends as its one thread does.
-    assert status_of(found[0]) == 0
-    store.close()
+    # In a process of its own: a child of this one would have the libraries of all tests, without their threads.
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", FORKS, where],
+        capture_output=True,
+        text=True,
+        timeout=60,
+        check=False,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
+    assert (done.stdout.strip(), done.returncode) == ("[1, 1, 2, 2] 0", 0), done.stderr
 
 
 # --- pools that are closed --------------------------------------------------------------------------------------------

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+from collections import deque
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -43,7 +44,7 @@ def test_each_failure_of_the_disk_is_waited_for(
 ) -> None:
     a, b = adder("a"), adder("b")
     with Store(State(), journal=path) as store:
-        commits = iter([(1, 0), (2, 0), (2, 1), (3, 1)])
+        commits = deque([(1, 0), (2, 0), (2, 1), (3, 1)])
         waited: list[tuple[int, int]] = []
 
         def wait(version: int, epoch: int) -> None:
@@ -52,14 +53,14 @@ def test_each_failure_of_the_disk_is_waited_for(
                 raise JournalFailed("lost")
 
         lost: set[tuple[int, int]] = set()
-        monkeypatch.setattr(store, "_attempt", lambda *_: ("done", next(commits)))
+        monkeypatch.setattr(store, "_attempt", lambda *_: ("done", commits.popleft()))
         monkeypatch.setattr(store, "_wait", wait)
         jobs = [a] * 4 if sides == 1 else [a, b] * 2
         assert store.run_all(jobs) == ["done"] * 4
         # A later commit of one epoch takes the earlier ones along, and none of another epoch.
         assert sorted(waited) == [(2, 0), (3, 1)]
         waited.clear()
-        commits = iter([(1, 0), (2, 0), (2, 1), (3, 1)])
+        commits = deque([(1, 0), (2, 0), (2, 1), (3, 1)])
         lost.add((2, 0))
         with pytest.raises(JournalFailed) as caught:
             store.run_all([a] * 4)
