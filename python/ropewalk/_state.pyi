@@ -577,7 +577,7 @@ class StoreBase:
 def set_hooks(
     kind_of: Callable[[type], Record | bool | None],
     violated: Callable[[Transaction, tuple[Any, ...], str], BaseException],
-    plain: Callable[[Transaction, Any], Any],
+    plain: Callable[[Any], Any],
     misplaced: Callable[
         [Transaction | None, tuple[Any, ...], Any, tuple[Any, ...], str | None, Any, bool, Exception | None],
         Exception,

@@ -46,7 +46,7 @@ pub(crate) struct State {
     /// `violated(transaction, path, access)`: the exception for an access that the contract does not declare. Set by
     /// the package.
     pub(crate) violated: Pointer,
-    /// `plain(transaction, result)`: a result with values in the place of drafts. Set by the package.
+    /// `plain(result)`: a result with values in the place of drafts. Set by the package.
     pub(crate) plain: Pointer,
     /// `misplaced(transaction, path, value, steps, text, part, is_key, error)`: the exception for a value that cannot
     /// be stored. Set by the package.

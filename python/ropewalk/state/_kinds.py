@@ -370,7 +370,7 @@ def _is_draft(value: object) -> bool:
     return type(value) in _DRAFTS
 
 
-def plain(_transaction: _native.Transaction, result: Any) -> Any:
+def plain(result: Any) -> Any:
     """Returns a result with values in the place of drafts, which are of no use once the transaction has ended.
 
     Raises:

@@ -112,7 +112,7 @@ def run_in_worker(
     store = _native.StoreBase(state, 0, 1, None, None, None)
     transaction = store._begin(rule, meta)
     try:
-        result = plain(transaction, function(transaction.root, *args, **kwargs))
+        result = plain(function(transaction.root, *args, **kwargs))
         if type(result) is Err:
             return Done(result, [], [], [], name)
         reads = [

@@ -166,7 +166,7 @@ unsafe fn ran(
         let mut result = result;
         let class = ffi::Py_TYPE(result.as_ptr());
         if !crate::kinds::is_atom(class) {
-            result = Object::share(types.plain)?.call(&[begun.as_ptr(), result.as_ptr()])?;
+            result = Object::share(types.plain)?.call(&[result.as_ptr()])?;
         }
         if class == types.err.cast() {
             return pair(result, Object::none());
