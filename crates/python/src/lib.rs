@@ -1,6 +1,7 @@
 //! The shared object of the package: the init functions of its extension modules, and nothing else.
 //!
-//! The modules are one object because all of them see the same Rust statics. `_core`, `_journal` and `_zmq` are
+//! The modules are one object because all of them see the same Rust statics. `_core`, `_gateway`, `_journal` and `_zmq`
+//! are
 //! written with pyo3 and serve the main interpreter only; `_worker`, `_bus`, `_results`, `_loop` and `_state`
 //! stand on the plain C API, and every interpreter may load them.
 
@@ -12,6 +13,12 @@ use ropewalk_capi::entry;
 #[pymodule(gil_used = false)]
 fn _core(m: &Bound<'_, PyModule>) -> PyResult<()> {
     ropewalk_py_pool::parent::fill(m)
+}
+
+/// A server of tools.
+#[pymodule(gil_used = false)]
+fn _gateway(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    ropewalk_py_gateway::fill(m)
 }
 
 /// The journal.

@@ -18,6 +18,7 @@ mod placing;
 mod pool;
 mod pump;
 mod records;
+pub mod served;
 mod session;
 mod settings;
 mod slot;

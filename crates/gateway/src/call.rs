@@ -1,0 +1,93 @@
+//! A call, whichever door it came through, and what runs it.
+
+use std::pin::Pin;
+use std::sync::Arc;
+use std::time::Instant;
+
+use bytes::Bytes;
+use futures::Stream;
+use futures::future::BoxFuture;
+
+use crate::failed::Failed;
+use crate::tool::Tool;
+
+/// What bytes are.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[repr(u8)]
+pub enum Form {
+    /// JSON text.
+    Json = 1,
+    /// MessagePack.
+    Msgpack = 2,
+    /// Bytes that mean what the tool says.
+    Raw = 3,
+}
+
+impl Form {
+    /// The form of this number.
+    pub(crate) fn of(number: u8) -> Option<Self> {
+        Some(match number {
+            1 => Self::Json,
+            2 => Self::Msgpack,
+            3 => Self::Raw,
+            _ => return None,
+        })
+    }
+
+    /// The media type that says so.
+    pub fn media_type(self) -> &'static str {
+        match self {
+            Self::Json => "application/json",
+            Self::Msgpack => "application/msgpack",
+            Self::Raw => "application/octet-stream",
+        }
+    }
+}
+
+/// A call of a tool.
+#[derive(Clone, Debug)]
+pub struct Request {
+    /// The tool.
+    pub tool: Arc<Tool>,
+    /// What the arguments are, and in what form the result is wanted.
+    pub form: Form,
+    /// The arguments.
+    pub arguments: Bytes,
+    /// What the caller says beside them, as a JSON object of texts; empty for nothing.
+    pub metadata: Bytes,
+    /// When nobody waits for the result any more.
+    pub deadline: Option<Instant>,
+}
+
+/// What a tool gives.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Answer {
+    /// What the bytes are.
+    pub form: Form,
+    /// The result, or an item of a stream.
+    pub bytes: Bytes,
+}
+
+/// The items of a stream. Dropping it stops the tool.
+pub type Items = Pin<Box<dyn Stream<Item = Result<Answer, Failed>> + Send>>;
+
+/// Whether calls can be taken.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Readiness {
+    /// They can.
+    Ready,
+    /// Not yet, or not any more: the text says why.
+    NotReady(String),
+}
+
+/// What runs calls. Dropping a future of it gives the call up: what runs is ended.
+pub trait Runner: Send + Sync + 'static {
+    /// Runs a call, and gives its result.
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, Failed>>;
+
+    /// Begins a call of a tool that streams.
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<Items, Failed>>;
+
+    /// Whether it takes calls.
+    fn readiness(&self) -> Readiness;
+}

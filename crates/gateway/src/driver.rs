@@ -1,0 +1,105 @@
+//! The thread that drives an engine for a server: it sleeps until tasks end, and wakes those that await them.
+
+use std::collections::HashMap;
+use std::io;
+use std::sync::{Arc, Weak};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use ropewalk_pool::{Engine, Task, WaitFor};
+use ropewalk_sync::Mutex;
+use tokio::sync::oneshot;
+
+/// How long the thread waits for the end of a pool before it looks for results once more.
+const LEAVING: Duration = Duration::from_millis(20);
+
+/// See the module. Its thread leaves when the engine has ended.
+#[derive(Debug)]
+pub struct Driver {
+    engine: Engine,
+    /// Who awaits the end of a task, by the task's number.
+    waiting: Mutex<HashMap<u64, oneshot::Sender<()>>>,
+}
+
+impl Driver {
+    /// Starts the thread of an engine.
+    ///
+    /// # Errors
+    ///
+    /// When the engine has such a thread already, or the machine is out of threads.
+    pub fn start(engine: Engine) -> io::Result<Arc<Self>> {
+        if !engine.start_collecting() {
+            return Err(io::Error::other("another part of the program collects the results of this pool"));
+        }
+        let driver = Arc::new(Self { engine: engine.clone(), waiting: Mutex::default() });
+        let weak = Arc::downgrade(&driver);
+        let thread = thread::Builder::new().name(String::from("ropewalk-gateway"));
+        if let Err(error) = thread.spawn(move || drive(&engine, &weak)) {
+            driver.engine.stop_collecting();
+            return Err(error);
+        }
+        Ok(driver)
+    }
+
+    /// The engine.
+    pub fn engine(&self) -> &Engine {
+        &self.engine
+    }
+
+    /// Returns when a task has ended.
+    pub(crate) async fn ended(&self, task: &Arc<Task>) {
+        let (sender, receiver) = oneshot::channel();
+        self.waiting.lock().insert(task.id, sender);
+        let forget = Forget { driver: self, id: task.id };
+        // Known first, watched second: an end after this finds the sender.
+        if task.watch() {
+            // The sender goes only with an end, or with the driver.
+            let _ = receiver.await;
+        }
+        drop(forget);
+    }
+
+    fn wake(&self, ended: &[Arc<Task>]) {
+        let mut senders = Vec::with_capacity(ended.len());
+        {
+            let mut waiting = self.waiting.lock();
+            senders.extend(ended.iter().filter_map(|task| waiting.remove(&task.id)));
+        }
+        for sender in senders {
+            // Who has left need not be woken.
+            let _ = sender.send(());
+        }
+    }
+}
+
+/// Nobody awaits the task any more.
+struct Forget<'a> {
+    driver: &'a Driver,
+    id: u64,
+}
+
+impl Drop for Forget<'_> {
+    fn drop(&mut self) {
+        let gone = self.driver.waiting.lock().remove(&self.id);
+        drop(gone);
+    }
+}
+
+fn drive(engine: &Engine, driver: &Weak<Driver>) {
+    while !engine.has_ended() {
+        let _ = engine.wait(&WaitFor::Completed, None);
+        let ended = engine.take_completed();
+        let Some(driver) = driver.upgrade() else { break };
+        driver.wake(&ended);
+        drop(driver);
+        if ended.is_empty() && engine.is_closed() {
+            // A pool that is broken has nothing to wait for, and may not have ended yet.
+            let _ = engine.join(Some(Instant::now() + LEAVING));
+        }
+    }
+    // Whoever is left awaits a task whose pool is gone: it has its outcome, or will never get one.
+    if let Some(driver) = driver.upgrade() {
+        let left = std::mem::take(&mut *driver.waiting.lock());
+        drop(left);
+    }
+}

@@ -1,0 +1,218 @@
+//! Calls as tasks of the pools' engines.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::StreamExt as _;
+use futures::future::BoxFuture;
+use futures::stream;
+use ropewalk_pool::codec::{Frame, Loans, limits};
+use ropewalk_pool::wire::{flags, form};
+use ropewalk_pool::{
+    Beside, Call, Credit, Engine, Item, Items as Came, Options, Outcome, Payload, Rare, Reply, Task,
+};
+
+use crate::call::{Answer, Items, Readiness, Request, Runner};
+use crate::driver::Driver;
+use crate::envelope;
+use crate::failed::{Code, Failed};
+
+/// Items of a stream that its worker may be ahead of the client.
+const AHEAD: u32 = 64;
+
+/// Says why a tool raised: the exception is Python's, and so is what reads it. It may wait for the interpreter, so it
+/// is called on a thread that serves nothing else.
+pub type Explain = dyn Fn(&Reply) -> Failed + Send + Sync;
+
+/// The pools of a server.
+pub struct Engines {
+    drivers: Vec<Arc<Driver>>,
+    explain: Arc<Explain>,
+}
+
+impl std::fmt::Debug for Engines {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        f.debug_struct("Engines").field("drivers", &self.drivers).finish_non_exhaustive()
+    }
+}
+
+impl Engines {
+    /// Runs the calls of tools on these engines, which their tools name by number.
+    pub fn new(drivers: Vec<Arc<Driver>>, explain: Arc<Explain>) -> Self {
+        Self { drivers, explain }
+    }
+
+    /// Submits a call; `ahead` items may be unread if it is a stream.
+    fn begin(&self, request: &Request, ahead: u32) -> Result<Running, Failed> {
+        let tool = &request.tool;
+        let nowhere = || Failed::new(Code::Internal, format!("no pool runs the tool {:?}", tool.name));
+        let driver = self.drivers.get(tool.engine).ok_or_else(nowhere)?;
+        let function = tool.function.as_ref().ok_or_else(nowhere)?;
+        let left = request.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+        if left == Some(Duration::ZERO) {
+            return Err(Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed"));
+        }
+        let payload = placed(driver.engine(), request)?;
+        let limits = Rare { timeout: tool.timeout, deadline: left, ..Rare::default() };
+        let options = Options { retries: tool.retries, stream: ahead, ..limits.into() };
+        let call = Call::remote(Arc::clone(function), payload);
+        match driver.engine().submit(call, 0, options, true) {
+            Ok(task) => Ok(Running { driver: Arc::clone(driver), task }),
+            Err(refused) => Err(Failed::from(&refused.1)),
+        }
+    }
+}
+
+/// The reply of a task that has ended well.
+async fn reply<'a>(task: &'a Arc<Task>, explain: &Arc<Explain>) -> Result<&'a Reply, Failed> {
+    match task.outcome() {
+        Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
+            let (task, explain) = (Arc::clone(task), Arc::clone(explain));
+            let explained = tokio::task::spawn_blocking(move || match task.outcome() {
+                Some(Outcome::Replied(reply)) => explain(reply),
+                _ => Failed::new(Code::Internal, "the outcome of a task has changed"),
+            });
+            Err(explained.await.unwrap_or_else(|_| Failed::new(Code::Unavailable, "the server is leaving")))
+        }
+        Some(Outcome::Replied(reply)) => Ok(reply),
+        Some(Outcome::Failed(failure)) => Err(Failed::from(failure)),
+        Some(Outcome::Cancelled) => Err(Failed::new(Code::Cancelled, "the call was cancelled")),
+        Some(Outcome::Local { .. }) | None => Err(Failed::new(Code::Unavailable, "the server is leaving")),
+    }
+}
+
+/// The call's bytes, where workers find them: short ones in the record, long ones in shared memory.
+fn placed(engine: &Engine, request: &Request) -> Result<Payload, Failed> {
+    let pickle = envelope::call(request.form, &request.arguments, &request.metadata);
+    if pickle.len() <= limits::INLINE {
+        return Ok(Payload { bytes: pickle, ..Payload::default() });
+    }
+    let loans = Loans::default();
+    let leased = Frame::new(&pickle, std::iter::empty(), &loans).lease(engine.arena());
+    let leased = leased.map_err(|error| Failed::new(Code::ResourceExhausted, error.to_string()))?;
+    let beside =
+        Beside { lease: Some(Arc::new(leased.lease)), segments: leased.segments, ..Beside::default() };
+    Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes: leased.bytes, ..beside.into() })
+}
+
+/// A task whose caller waits. Dropped before the task has ended, it ends it, and what runs with it.
+struct Running {
+    driver: Arc<Driver>,
+    task: Arc<Task>,
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.task.is_done() {
+            let _ = self.driver.engine().cancel(&self.task, true);
+        }
+    }
+}
+
+/// The reader of a stream.
+struct Reader {
+    running: Running,
+    explain: Arc<Explain>,
+    came: Came,
+    unsaid: Credit,
+    ended: bool,
+}
+
+impl Reader {
+    async fn next(mut self) -> Option<(Result<Answer, Failed>, Self)> {
+        if self.ended {
+            return None;
+        }
+        loop {
+            if let Some(item) = self.pop() {
+                self.ended = item.is_err();
+                return Some((item, self));
+            }
+            let task = Arc::clone(&self.running.task);
+            let stream = task.stream()?;
+            // Looked at first: every item has come before the end.
+            let done = task.is_done();
+            if stream.take(&mut self.came) {
+                continue;
+            }
+            if done {
+                self.ended = true;
+                let failed = reply(&task, &self.explain).await.err()?;
+                return Some((Err(failed), self));
+            }
+            if let Some(signal) = self.running.driver.engine().stream_signal(&task) {
+                self.running.driver.ended(&signal).await;
+            }
+        }
+    }
+
+    /// The next item that has come.
+    fn pop(&mut self) -> Option<Result<Answer, Failed>> {
+        let (item, cost) = self.came.take_next()?;
+        let read = match item {
+            Item::Record(form::BYTES, _, bytes, _) => envelope::opened(Bytes::copy_from_slice(bytes)),
+            Item::Record(_, bits, bytes, segments) => {
+                envelope::answer(&Reply { flags: bits & flags::DESCRIBED, bytes: bytes.to_vec(), segments })
+            }
+            Item::Lost(failure) => Err(Failed::from(&failure)),
+            Item::Local(_) => Err(Failed::new(Code::Internal, "an item of a stream is no bytes")),
+        };
+        self.unsaid.items += 1;
+        self.unsaid.bytes = self.unsaid.bytes.saturating_add(cost);
+        let task = &self.running.task;
+        if let Some(stream) = task.stream()
+            && (self.unsaid.items >= stream.worth_saying() || self.unsaid.bytes >= SAY_AFTER)
+        {
+            stream.say_read(task.id, std::mem::take(&mut self.unsaid));
+        }
+        Some(read)
+    }
+}
+
+/// Unread bytes after which the worker hears that they were read.
+const SAY_AFTER: u64 = ropewalk_pool::MOST_UNREAD_BYTES / 4;
+
+impl Drop for Reader {
+    fn drop(&mut self) {
+        // A generator is asked to stop first, so that its `finally` runs.
+        drop(self.running.driver.engine().leave_stream(&self.running.task));
+    }
+}
+
+impl Runner for Engines {
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, Failed>> {
+        Box::pin(async move {
+            let running = self.begin(&request, 0)?;
+            running.driver.ended(&running.task).await;
+            envelope::answer(reply(&running.task, &self.explain).await?)
+        })
+    }
+
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<Items, Failed>> {
+        Box::pin(async move {
+            let reader = Reader {
+                running: self.begin(&request, AHEAD)?,
+                explain: Arc::clone(&self.explain),
+                came: Came::default(),
+                unsaid: Credit::default(),
+                ended: false,
+            };
+            let items: Items = stream::unfold(reader, Reader::next).boxed();
+            Ok(items)
+        })
+    }
+
+    fn readiness(&self) -> Readiness {
+        for driver in &self.drivers {
+            let engine = driver.engine();
+            if let Some(failure) = engine.broken() {
+                return Readiness::NotReady(format!("the workers are gone: {}", failure.cause()));
+            }
+            if engine.is_closed() {
+                return Readiness::NotReady(String::from("the server is leaving"));
+            }
+        }
+        Readiness::Ready
+    }
+}

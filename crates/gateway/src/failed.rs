@@ -1,0 +1,209 @@
+//! Why a call has no result: the codes of gRPC, and what HTTP says for each.
+
+use std::borrow::Cow;
+use std::sync::Arc;
+use std::time::Duration;
+
+use ropewalk_pool::{Failure, Limit, Refused};
+
+/// The codes of gRPC that a call can end with.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Code {
+    /// The caller has left, or has cancelled the call.
+    Cancelled,
+    /// The tool raised.
+    Unknown,
+    /// The arguments do not fit the tool.
+    InvalidArgument,
+    /// The caller's time is up.
+    DeadlineExceeded,
+    /// There is no such tool.
+    NotFound,
+    /// The caller may not call the tool.
+    PermissionDenied,
+    /// The queue is full, or the caller has called too often.
+    ResourceExhausted,
+    /// The tool is called in another way.
+    FailedPrecondition,
+    /// A fault of the server.
+    Internal,
+    /// The tool's worker died, or the server leaves: the call may be tried again.
+    Unavailable,
+    /// The caller did not say who it is.
+    Unauthenticated,
+}
+
+impl Code {
+    /// Its name, in capitals.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Cancelled => "CANCELLED",
+            Self::Unknown => "UNKNOWN",
+            Self::InvalidArgument => "INVALID_ARGUMENT",
+            Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
+            Self::NotFound => "NOT_FOUND",
+            Self::PermissionDenied => "PERMISSION_DENIED",
+            Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
+            Self::FailedPrecondition => "FAILED_PRECONDITION",
+            Self::Internal => "INTERNAL",
+            Self::Unavailable => "UNAVAILABLE",
+            Self::Unauthenticated => "UNAUTHENTICATED",
+        }
+    }
+
+    /// The code of this name.
+    pub fn of_name(name: &str) -> Option<Self> {
+        Some(match name {
+            "CANCELLED" => Self::Cancelled,
+            "UNKNOWN" => Self::Unknown,
+            "INVALID_ARGUMENT" => Self::InvalidArgument,
+            "DEADLINE_EXCEEDED" => Self::DeadlineExceeded,
+            "NOT_FOUND" => Self::NotFound,
+            "PERMISSION_DENIED" => Self::PermissionDenied,
+            "RESOURCE_EXHAUSTED" => Self::ResourceExhausted,
+            "FAILED_PRECONDITION" => Self::FailedPrecondition,
+            "INTERNAL" => Self::Internal,
+            "UNAVAILABLE" => Self::Unavailable,
+            "UNAUTHENTICATED" => Self::Unauthenticated,
+            _ => return None,
+        })
+    }
+
+    /// The status of HTTP that says the same, as Google's API guide maps them.
+    pub fn status(self) -> http::StatusCode {
+        use http::StatusCode as Status;
+        match self {
+            // Nginx's number for a client that has closed its request.
+            Self::Cancelled => Status::from_u16(499).unwrap_or(Status::BAD_REQUEST),
+            Self::Unknown | Self::Internal => Status::INTERNAL_SERVER_ERROR,
+            Self::InvalidArgument => Status::UNPROCESSABLE_ENTITY,
+            Self::FailedPrecondition => Status::BAD_REQUEST,
+            Self::DeadlineExceeded => Status::GATEWAY_TIMEOUT,
+            Self::NotFound => Status::NOT_FOUND,
+            Self::PermissionDenied => Status::FORBIDDEN,
+            Self::ResourceExhausted => Status::TOO_MANY_REQUESTS,
+            Self::Unavailable => Status::SERVICE_UNAVAILABLE,
+            Self::Unauthenticated => Status::UNAUTHORIZED,
+        }
+    }
+}
+
+/// What is wrong with an argument.
+#[derive(Clone, Debug, PartialEq, Eq, serde::Deserialize, serde::Serialize)]
+pub struct Violation {
+    /// Such as `items[2].name`; empty for the whole.
+    pub field: String,
+    /// What is wrong with it.
+    pub description: String,
+}
+
+/// Why a call has no result.
+#[derive(Clone, Debug)]
+pub struct Failed {
+    /// Which kind of failure.
+    pub code: Code,
+    /// What failed, for people.
+    pub message: Cow<'static, str>,
+    /// What is wrong with the arguments, if that is it.
+    pub violations: Vec<Violation>,
+    /// When it is worth a new try, if it is.
+    pub retry_after: Option<Duration>,
+    /// The status of HTTP, if it says more than the code's.
+    pub status: Option<http::StatusCode>,
+}
+
+/// How long a client that meets a full queue is asked to stay away.
+const FULL_FOR: Duration = Duration::from_secs(1);
+
+impl Failed {
+    /// A failure with a text and no more.
+    pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
+        Self { code, message: message.into(), violations: Vec::new(), retry_after: None, status: None }
+    }
+
+    /// There is no such tool.
+    pub(crate) fn no_tool(name: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no tool named {:?}", shortened(name)))
+    }
+
+    /// The same, with a status of HTTP of its own.
+    pub(crate) fn with_status(mut self, status: http::StatusCode) -> Self {
+        self.status = Some(status);
+        self
+    }
+
+    fn retry_after(mut self, time: Duration) -> Self {
+        self.retry_after = Some(time);
+        self
+    }
+}
+
+/// A name of a caller's, for a text.
+fn shortened(name: &str) -> &str {
+    let end = name.char_indices().nth(64).map_or(name.len(), |(at, _)| at);
+    name.get(..end).unwrap_or_default()
+}
+
+/// A task that the engine did not take.
+impl From<&Refused> for Failed {
+    fn from(refused: &Refused) -> Self {
+        match refused {
+            Refused::Full(waiting, most) | Refused::MustWait(waiting, most) => Self::new(
+                Code::ResourceExhausted,
+                format!("the server is full: {waiting} calls wait, and {most} may. Try again later"),
+            )
+            .retry_after(FULL_FOR),
+            Refused::Closed | Refused::Forked => Self::new(Code::Unavailable, "the server is leaving"),
+            Refused::Broken(failure) => {
+                Self::new(Code::Unavailable, format!("the tool's workers are gone: {}", failure.cause()))
+            }
+            Refused::Busy | Refused::SessionBusy => {
+                Self::new(Code::ResourceExhausted, "the session is busy").retry_after(FULL_FOR)
+            }
+            Refused::SessionClosed => Self::new(Code::FailedPrecondition, "the session was closed"),
+            Refused::Lost(failure) => {
+                Self::new(Code::Unavailable, format!("the session is lost: {}", failure.cause()))
+            }
+        }
+    }
+}
+
+/// A task that has no result.
+impl From<&Failure> for Failed {
+    fn from(failure: &Failure) -> Self {
+        let cause: Arc<str> = failure.cause();
+        match failure {
+            Failure::TimedOut(Limit::Deadline, _) => {
+                Self::new(Code::DeadlineExceeded, "the caller's deadline has passed")
+            }
+            Failure::TimedOut(..) => Self::new(Code::DeadlineExceeded, "the tool took longer than it may"),
+            Failure::Dropped { .. } => {
+                Self::new(Code::ResourceExhausted, format!("the server is full: {cause}"))
+                    .retry_after(FULL_FOR)
+            }
+            Failure::Limit { .. } => Self::new(Code::ResourceExhausted, cause.to_string()),
+            Failure::Terminated => Self::new(Code::Unavailable, "the server is leaving"),
+            Failure::Poisoned { .. } => Self::new(Code::Internal, cause.to_string()),
+            _ => Self::new(Code::Unavailable, format!("the tool's worker is gone: {cause}")),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_queue_says_when_to_try_again() {
+        let failed = Failed::from(&Refused::Full(8, 8));
+        assert_eq!((failed.code, failed.retry_after), (Code::ResourceExhausted, Some(FULL_FOR)));
+        assert_eq!(failed.code.status(), http::StatusCode::TOO_MANY_REQUESTS);
+        assert!(failed.message.contains("8 calls wait"), "{}", failed.message);
+    }
+
+    #[test]
+    fn long_names_of_callers_are_cut_in_texts() {
+        let failed = Failed::no_tool(&"ü".repeat(1000));
+        assert!(failed.message.chars().count() < 100, "{}", failed.message);
+    }
+}

@@ -1,0 +1,54 @@
+//! The door for HTTP: tools by POST, streams as server-sent events or JSON Lines, and what operators ask for.
+
+mod answers;
+mod openapi;
+mod tools;
+
+use std::sync::Arc;
+
+use axum::Router;
+use axum::routing::{get, post};
+
+use crate::call::{Readiness, Runner};
+use crate::tool::Tools;
+
+/// What every request needs.
+pub(crate) struct Shared {
+    pub(crate) tools: Tools,
+    pub(crate) runner: Arc<dyn Runner>,
+    pub(crate) openapi: String,
+    /// Bytes that the body of a request may have.
+    pub(crate) largest: usize,
+}
+
+impl Shared {
+    pub(crate) fn new(tools: Tools, runner: Arc<dyn Runner>, largest: usize) -> Self {
+        let openapi = openapi::document(&tools);
+        Self { tools, runner, openapi, largest }
+    }
+}
+
+pub(crate) fn routes(shared: Arc<Shared>) -> Router {
+    Router::new()
+        .route("/v1/tools", get(tools::list))
+        .route("/v1/tools/{name}", post(tools::call))
+        .route("/openapi.json", get(openapi::show))
+        .route("/healthz", get(healthz))
+        .route("/readyz", get(readyz))
+        .with_state(shared)
+}
+
+/// The server runs, whatever its tools do.
+async fn healthz() -> &'static str {
+    "ok\n"
+}
+
+/// Whether it takes calls.
+async fn readyz(
+    axum::extract::State(shared): axum::extract::State<Arc<Shared>>,
+) -> (http::StatusCode, String) {
+    match shared.runner.readiness() {
+        Readiness::Ready => (http::StatusCode::OK, String::from("ready\n")),
+        Readiness::NotReady(why) => (http::StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    }
+}

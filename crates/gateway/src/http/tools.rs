@@ -1,0 +1,164 @@
+//! `POST /v1/tools/NAME`.
+
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use axum::body::{Body, Bytes};
+use axum::extract::{Path, State};
+use axum::response::{IntoResponse as _, Response};
+use futures::StreamExt as _;
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Request as HttpRequest, StatusCode};
+use http_body_util::{BodyExt as _, LengthLimitError, Limited};
+use serde_json::json;
+use serde_json::value::RawValue;
+
+use super::{Shared, answers};
+use crate::call::{Answer, Form, Items, Request};
+use crate::failed::{Code, Failed};
+use crate::tool::Tool;
+
+/// For how many seconds the caller waits.
+const TIMEOUT: &str = "x-ropewalk-timeout";
+/// Headers with this prefix are for the tool.
+const METADATA: &str = "x-ropewalk-meta-";
+
+/// Lists the tools with their schemas.
+pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
+    let tools: Vec<serde_json::Value> = shared.tools.iter().map(|tool| described(tool)).collect();
+    axum::Json(json!({ "tools": tools })).into_response()
+}
+
+fn described(tool: &Tool) -> serde_json::Value {
+    let schema = |text: &str| serde_json::from_str::<Box<RawValue>>(text).ok();
+    json!({
+        "name": *tool.name,
+        "description": tool.description,
+        "input_schema": schema(&tool.input_schema),
+        "output_schema": schema(&tool.output_schema),
+        "streams": tool.streams,
+    })
+}
+
+/// Calls a tool.
+pub(super) async fn call(
+    State(shared): State<Arc<Shared>>,
+    Path(name): Path<String>,
+    request: HttpRequest<Body>,
+) -> Response {
+    match called(&shared, &name, request).await {
+        Ok(response) => response,
+        Err(failed) => failed.into_response(),
+    }
+}
+
+async fn called(shared: &Shared, name: &str, request: HttpRequest<Body>) -> Result<Response, Failed> {
+    let tool = shared.tools.get(name).ok_or_else(|| Failed::no_tool(name))?;
+    let (parts, body) = request.into_parts();
+    let form = form_of(&parts.headers)?;
+    let deadline = deadline(&parts.headers)?;
+    let metadata = metadata(&parts.headers);
+    let arguments = read(body, shared.largest).await?;
+    let request = Request { tool: Arc::clone(tool), form, arguments, metadata, deadline };
+    if !tool.streams {
+        return shared.runner.call(request).await.map(Answer::into_response);
+    }
+    let as_events = wants_events(&parts.headers);
+    let items = shared.runner.stream(request).await?;
+    Ok(streamed(items, as_events))
+}
+
+/// What the body is, by its media type; JSON if there is none.
+fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
+    let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(Form::Json) };
+    let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
+    Ok(match media_type.to_ascii_lowercase().as_str() {
+        "application/json" | "" => Form::Json,
+        "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => Form::Msgpack,
+        "application/octet-stream" => Form::Raw,
+        _ => {
+            return Err(Failed::new(
+                Code::InvalidArgument,
+                "the body must be application/json, application/msgpack or application/octet-stream",
+            )
+            .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+        }
+    })
+}
+
+/// When the caller gives up, by its header of seconds.
+fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
+    let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
+    let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
+    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let wrong =
+        || Failed::new(Code::InvalidArgument, "the header X-Ropewalk-Timeout must be a number of seconds");
+    // A time beyond the clock is none.
+    time.map(|time| Instant::now().checked_add(time)).ok_or_else(wrong)
+}
+
+/// The headers for the tool, as a JSON object.
+fn metadata(headers: &HeaderMap) -> Bytes {
+    let mut found = serde_json::Map::new();
+    for (name, value) in headers {
+        if let Some(key) = name.as_str().strip_prefix(METADATA)
+            && let Ok(text) = value.to_str()
+        {
+            found.insert(key.to_owned(), json!(text));
+        }
+    }
+    if found.is_empty() { Bytes::new() } else { Bytes::from(serde_json::Value::Object(found).to_string()) }
+}
+
+async fn read(body: Body, largest: usize) -> Result<Bytes, Failed> {
+    match Limited::new(body, largest).collect().await {
+        Ok(whole) => Ok(whole.to_bytes()),
+        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(Failed::new(
+            Code::ResourceExhausted,
+            format!("the body is larger than {largest} bytes, which is the server's limit"),
+        )
+        .with_status(StatusCode::PAYLOAD_TOO_LARGE)),
+        Err(_) => Err(Failed::new(Code::Cancelled, "the body did not come")),
+    }
+}
+
+fn wants_events(headers: &HeaderMap) -> bool {
+    let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
+    accepted.flat_map(|value| value.split(',')).any(|one| one.trim().starts_with("text/event-stream"))
+}
+
+/// Items as server-sent events, or as JSON Lines. A failure in the midst is the last one.
+fn streamed(items: Items, as_events: bool) -> Response {
+    let lines = items.map(move |item| {
+        let (name, text) = match &item {
+            Ok(answer) => ("item", answer.bytes.clone()),
+            Err(failed) => ("error", Bytes::from(answers::document(failed).to_string())),
+        };
+        Ok::<_, std::convert::Infallible>(if as_events { event(name, &text) } else { line(&text) })
+    });
+    let mut response = Response::new(Body::from_stream(lines));
+    let media_type = if as_events { "text/event-stream" } else { "application/jsonl" };
+    response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(media_type));
+    response.headers_mut().insert(CACHE_CONTROL, HeaderValue::from_static("no-cache"));
+    response
+}
+
+/// An event. JSON has no line breaks of its own; those of other text begin a field of their own each.
+fn event(name: &str, text: &[u8]) -> Bytes {
+    let mut event = Vec::with_capacity(text.len() + 32);
+    event.extend_from_slice(b"event: ");
+    event.extend_from_slice(name.as_bytes());
+    for part in text.split(|byte| *byte == b'\n') {
+        event.extend_from_slice(b"\ndata: ");
+        event.extend_from_slice(part);
+    }
+    event.extend_from_slice(b"\n\n");
+    Bytes::from(event)
+}
+
+fn line(text: &[u8]) -> Bytes {
+    let mut line = Vec::with_capacity(text.len() + 1);
+    line.extend_from_slice(text);
+    line.push(b'\n');
+    Bytes::from(line)
+}

@@ -1,0 +1,23 @@
+//! The pool over gRPC, Connect and HTTP, without a word of Python.
+//!
+//! A request becomes a task of a pool's engine: its bytes go into the same rings as a program's own tasks, and no thread
+//! here takes the interpreter's lock. See `README.md`.
+
+#![forbid(unsafe_code)]
+
+mod call;
+mod driver;
+mod engine;
+mod envelope;
+mod failed;
+mod http;
+mod rpc;
+mod server;
+mod tool;
+
+pub use call::{Answer, Form, Items, Readiness, Request, Runner};
+pub use driver::Driver;
+pub use engine::{Engines, Explain};
+pub use failed::{Code, Failed, Violation};
+pub use server::{Listening, Server, Settings};
+pub use tool::{Tool, Tools};

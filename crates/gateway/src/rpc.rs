@@ -1,0 +1,147 @@
+//! The door for gRPC, gRPC-Web and Connect: one definition (`proto/`) serves all three.
+
+use std::sync::Arc;
+
+use bytes::Bytes;
+use connectrpc::{
+    ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, RequestContext, Response, Router,
+    ServiceRequest, ServiceResult, ServiceStream,
+};
+use futures::StreamExt as _;
+use serde_json::json;
+
+use crate::call::{Answer, Form, Request};
+use crate::failed::{Code, Failed};
+use crate::http::Shared;
+use crate::tool::Tool;
+
+mod generated {
+    #![allow(missing_docs, unreachable_pub, clippy::all)]
+    connectrpc::include_generated!();
+}
+
+use generated::ropewalk::v1 as proto;
+
+pub(crate) fn service(shared: Arc<Shared>) -> ConnectRpcService {
+    Router::new().add_service(Arc::new(Door(shared))).into_axum_service()
+}
+
+/// The service of `tools.proto`.
+struct Door(Arc<Shared>);
+
+impl Door {
+    /// The call that a message asks for.
+    fn request(&self, context: &RequestContext, message: proto::ExecuteRequest) -> Result<Request, Failed> {
+        let proto::ExecuteRequest { tool, arguments, metadata, .. } = message;
+        let tool = self.0.tools.get(&tool).ok_or_else(|| Failed::no_tool(&tool))?;
+        let (form, arguments) = arguments.into_option().and_then(|value| value.kind).map_or_else(
+            || (Form::Json, Bytes::from_static(b"{}")),
+            |kind| match kind {
+                proto::value::Kind::Json(bytes) => (Form::Json, Bytes::from(bytes)),
+                proto::value::Kind::Msgpack(bytes) => (Form::Msgpack, Bytes::from(bytes)),
+                proto::value::Kind::Raw(bytes) => (Form::Raw, Bytes::from(bytes)),
+            },
+        );
+        let metadata =
+            if metadata.is_empty() { Bytes::new() } else { Bytes::from(json!(metadata).to_string()) };
+        Ok(Request { tool: Arc::clone(tool), form, arguments, metadata, deadline: context.deadline() })
+    }
+}
+
+/// What a tool gave, as a message.
+fn value(answer: Answer) -> proto::Value {
+    let bytes = Vec::from(answer.bytes);
+    let kind = match answer.form {
+        Form::Json => proto::value::Kind::Json(bytes),
+        Form::Msgpack => proto::value::Kind::Msgpack(bytes),
+        Form::Raw => proto::value::Kind::Raw(bytes),
+    };
+    proto::Value { kind: Some(kind), ..Default::default() }
+}
+
+fn described(tool: &Tool) -> proto::Tool {
+    proto::Tool {
+        name: tool.name.to_string(),
+        description: tool.description.clone(),
+        input_schema: tool.input_schema.clone(),
+        output_schema: tool.output_schema.clone(),
+        streams: tool.streams,
+        ..Default::default()
+    }
+}
+
+impl From<Failed> for ConnectError {
+    fn from(failed: Failed) -> Self {
+        let code = match failed.code {
+            Code::Cancelled => ErrorCode::Canceled,
+            Code::Unknown => ErrorCode::Unknown,
+            Code::InvalidArgument => ErrorCode::InvalidArgument,
+            Code::DeadlineExceeded => ErrorCode::DeadlineExceeded,
+            Code::NotFound => ErrorCode::NotFound,
+            Code::PermissionDenied => ErrorCode::PermissionDenied,
+            Code::ResourceExhausted => ErrorCode::ResourceExhausted,
+            Code::FailedPrecondition => ErrorCode::FailedPrecondition,
+            Code::Internal => ErrorCode::Internal,
+            Code::Unavailable => ErrorCode::Unavailable,
+            Code::Unauthenticated => ErrorCode::Unauthenticated,
+        };
+        let error = Self::new(code, failed.message.into_owned());
+        if failed.violations.is_empty() {
+            return error;
+        }
+        let violations = failed.violations.into_iter().map(|one| proto::FieldViolation {
+            field: one.field,
+            description: one.description,
+            ..Default::default()
+        });
+        let details = proto::FieldViolations { violations: violations.collect(), ..Default::default() };
+        error.with_detail(ErrorDetail::from_message("ropewalk.v1.FieldViolations", &details))
+    }
+}
+
+impl proto::Tools for Door {
+    async fn execute<'a>(
+        &'a self,
+        context: RequestContext,
+        request: ServiceRequest<'_, proto::ExecuteRequest>,
+    ) -> ServiceResult<impl connectrpc::Encodable<proto::ExecuteResponse> + Send + use<'a>> {
+        let request = self.request(&context, request.to_owned_message())?;
+        if request.tool.streams {
+            return Err(
+                Failed::new(Code::FailedPrecondition, "the tool streams: call it by ExecuteStream").into()
+            );
+        }
+        let answer = self.0.runner.call(request).await?;
+        Response::ok(proto::ExecuteResponse { result: Some(value(answer)).into(), ..Default::default() })
+    }
+
+    async fn execute_stream(
+        &self,
+        context: RequestContext,
+        request: ServiceRequest<'_, proto::ExecuteRequest>,
+    ) -> ServiceResult<ServiceStream<impl connectrpc::Encodable<proto::ExecuteStreamResponse> + Send + use<>>>
+    {
+        let request = self.request(&context, request.to_owned_message())?;
+        if !request.tool.streams {
+            return Err(Failed::new(
+                Code::FailedPrecondition,
+                "the tool does not stream: call it by Execute",
+            )
+            .into());
+        }
+        let items = self.0.runner.stream(request).await?;
+        Ok(Response::stream(items.map(|item| {
+            let item = item.map_err(ConnectError::from)?;
+            Ok(proto::ExecuteStreamResponse { item: Some(value(item)).into(), ..Default::default() })
+        })))
+    }
+
+    async fn list_tools<'a>(
+        &'a self,
+        _context: RequestContext,
+        _request: ServiceRequest<'_, proto::ListToolsRequest>,
+    ) -> ServiceResult<impl connectrpc::Encodable<proto::ListToolsResponse> + Send + use<'a>> {
+        let tools = self.0.tools.iter().map(|tool| described(tool)).collect();
+        Response::ok(proto::ListToolsResponse { tools, ..Default::default() })
+    }
+}

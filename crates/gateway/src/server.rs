@@ -1,0 +1,226 @@
+//! The listeners, and how they end: no request that has begun is lost when the server is asked to leave.
+
+use std::io;
+use std::net::{SocketAddr, TcpListener as StdListener};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
+
+use axum::Router;
+use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::server::conn::auto;
+use hyper_util::server::graceful::GracefulShutdown;
+use hyper_util::service::TowerToHyperService;
+use ropewalk_sync::Mutex;
+use tokio::net::{TcpListener, TcpStream};
+use tokio::runtime::{Builder, Runtime};
+use tokio::sync::watch;
+
+use crate::call::Runner;
+use crate::http::{self, Shared};
+use crate::rpc;
+use crate::tool::Tools;
+
+/// How a server listens.
+#[derive(Clone, Debug)]
+pub struct Settings {
+    /// Where HTTP is served.
+    pub http: Option<SocketAddr>,
+    /// Where gRPC is served.
+    pub grpc: Option<SocketAddr>,
+    /// Threads that serve.
+    pub threads: usize,
+    /// Bytes that a request may have.
+    pub largest: usize,
+    /// Connections that may be open at each address.
+    pub most_connections: usize,
+    /// How long a client may take for the head of a request.
+    pub head_timeout: Duration,
+}
+
+impl Default for Settings {
+    fn default() -> Self {
+        Self {
+            http: None,
+            grpc: None,
+            threads: 2,
+            largest: 16 << 20,
+            most_connections: 16_384,
+            head_timeout: Duration::from_secs(10),
+        }
+    }
+}
+
+/// Where a server listens.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Listening {
+    /// For HTTP.
+    pub http: Option<SocketAddr>,
+    /// For gRPC.
+    pub grpc: Option<SocketAddr>,
+}
+
+/// A server that runs. Dropping it ends it at once.
+#[derive(Debug)]
+pub struct Server {
+    runtime: Mutex<Option<Runtime>>,
+    listening: Listening,
+    leave: watch::Sender<bool>,
+    /// Listeners that have not drained yet.
+    open: watch::Receiver<usize>,
+}
+
+impl Server {
+    /// Starts to listen, and to serve.
+    ///
+    /// # Errors
+    ///
+    /// When an address cannot be listened on, or the machine is out of threads or descriptors.
+    pub fn start(settings: &Settings, tools: Tools, runner: Arc<dyn Runner>) -> io::Result<Self> {
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(settings.threads.max(1))
+            .thread_name("ropewalk-serve")
+            .enable_io()
+            .enable_time()
+            .build()?;
+        let shared = Arc::new(Shared::new(tools, runner, settings.largest));
+        let routes = http::routes(Arc::clone(&shared)).fallback_service(rpc::service(shared));
+        let (leave, leaving) = watch::channel(false);
+        let wanted = [settings.http, settings.grpc];
+        let (count, open) = watch::channel(0);
+        let count = Arc::new(count);
+        let mut found = [None, None];
+        for (address, found) in wanted.iter().zip(&mut found) {
+            let Some(address) = address else { continue };
+            let listener = bound(*address)?;
+            *found = Some(listener.local_addr()?);
+            count.send_modify(|open| *open += 1);
+            let door = Door {
+                routes: routes.clone(),
+                leaving: leaving.clone(),
+                most: settings.most_connections,
+                head_timeout: settings.head_timeout,
+            };
+            let count = Arc::clone(&count);
+            runtime.spawn(async move {
+                if let Ok(listener) = TcpListener::from_std(listener) {
+                    door.serve(listener).await;
+                }
+                count.send_modify(|open| *open -= 1);
+            });
+        }
+        let [http, grpc] = found;
+        Ok(Self { runtime: Mutex::new(Some(runtime)), listening: Listening { http, grpc }, leave, open })
+    }
+
+    /// Where it listens: the ports that the system chose, too.
+    pub fn listening(&self) -> Listening {
+        self.listening
+    }
+
+    /// Takes no more connections and no more requests, and waits until those that have begun are answered; false if
+    /// that took longer than this.
+    pub fn drain(&self, within: Duration) -> bool {
+        let _ = self.leave.send(true);
+        let mut open = self.open.clone();
+        let handle = self.runtime.lock().as_ref().map(|runtime| runtime.handle().clone());
+        let Some(handle) = handle else { return true };
+        handle.block_on(async {
+            tokio::time::timeout(within, open.wait_for(|open| *open == 0))
+                .await
+                .is_ok_and(|seen| seen.is_ok())
+        })
+    }
+
+    /// Ends it: what has not been answered is given up.
+    pub fn stop(&self) {
+        let runtime = self.runtime.lock().take();
+        if let Some(runtime) = runtime {
+            runtime.shutdown_timeout(Duration::from_secs(2));
+        }
+    }
+}
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.lock().take() {
+            runtime.shutdown_background();
+        }
+    }
+}
+
+/// A listener that takes what waits in a moment's burst.
+fn bound(address: SocketAddr) -> io::Result<StdListener> {
+    let listener = StdListener::bind(address)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
+}
+
+/// A listener's way to serve.
+struct Door {
+    routes: Router,
+    leaving: watch::Receiver<bool>,
+    most: usize,
+    head_timeout: Duration,
+}
+
+/// How long a listener rests when the process has no descriptor for a connection: one must end first.
+const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
+
+impl Door {
+    async fn serve(mut self, listener: TcpListener) {
+        let graceful = GracefulShutdown::new();
+        let open = Arc::new(AtomicUsize::new(0));
+        loop {
+            let accepted = tokio::select! {
+                accepted = listener.accept() => accepted,
+                _ = self.leaving.wait_for(|leaving| *leaving) => break,
+            };
+            match accepted {
+                Ok((stream, _)) => self.take(stream, &graceful, &open),
+                Err(_) => tokio::time::sleep(NO_DESCRIPTOR).await,
+            }
+        }
+        drop(listener);
+        graceful.shutdown().await;
+    }
+
+    fn take(&self, stream: TcpStream, graceful: &GracefulShutdown, open: &Arc<AtomicUsize>) {
+        let Some(place) = Place::take(open, self.most) else { return };
+        // Small answers go at once.
+        let _ = stream.set_nodelay(true);
+        let mut builder = auto::Builder::new(TokioExecutor::new());
+        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.head_timeout);
+        builder
+            .http2()
+            .timer(TokioTimer::new())
+            .max_concurrent_streams(1024)
+            .keep_alive_interval(Duration::from_secs(20))
+            .keep_alive_timeout(Duration::from_secs(20));
+        let service = TowerToHyperService::new(self.routes.clone());
+        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
+        let connection = graceful.watch(connection);
+        tokio::spawn(async move {
+            // A client that breaks the protocol, or leaves, has ended its own connection.
+            let _ = connection.await;
+            drop(place);
+        });
+    }
+}
+
+/// One of so many places for connections.
+struct Place(Arc<AtomicUsize>);
+
+impl Place {
+    fn take(open: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
+        let place = Self(Arc::clone(open));
+        // Counts alone, which order nothing: relaxed.
+        (open.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
+    }
+}
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}

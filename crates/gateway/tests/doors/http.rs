@@ -1,0 +1,220 @@
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use http::{Request, StatusCode};
+use http_body_util::{BodyExt as _, Full};
+use hyper_util::client::legacy::Client;
+use hyper_util::client::legacy::connect::HttpConnector;
+use hyper_util::rt::TokioExecutor;
+use ropewalk_gateway::Server;
+use serde_json::{Value, json};
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
+use crate::{server, until};
+
+struct Said {
+    status: StatusCode,
+    headers: http::HeaderMap,
+    body: Bytes,
+}
+
+impl Said {
+    fn json(&self) -> Value {
+        serde_json::from_slice(&self.body).expect("JSON")
+    }
+}
+
+fn client() -> Client<HttpConnector, Full<Bytes>> {
+    Client::builder(TokioExecutor::new()).build_http()
+}
+
+async fn ask(
+    server: &Server,
+    method: &str,
+    path: &str,
+    headers: &[(&str, &str)],
+    body: &'static [u8],
+) -> Said {
+    let address = server.listening().http.expect("an address");
+    let mut request = Request::builder().method(method).uri(format!("http://{address}{path}"));
+    for (name, value) in headers {
+        request = request.header(*name, *value);
+    }
+    let request = request.body(Full::from(body)).expect("a request");
+    let response = client().request(request).await.expect("a response");
+    let (parts, body) = response.into_parts();
+    let body = body.collect().await.expect("a body").to_bytes();
+    Said { status: parts.status, headers: parts.headers, body }
+}
+
+#[tokio::test]
+async fn a_call_is_answered_in_its_own_form() {
+    let (server, _) = server(|_| {});
+    for form in ["application/json", "application/msgpack", "application/octet-stream"] {
+        let said = ask(&server, "POST", "/v1/tools/echo", &[("content-type", form)], b"[1]").await;
+        assert_eq!((said.status, &said.body[..]), (StatusCode::OK, &b"[1]"[..]));
+        assert_eq!(said.headers.get("content-type").and_then(|one| one.to_str().ok()), Some(form));
+    }
+    let said = ask(&server, "POST", "/v1/tools/echo", &[], b"{}").await;
+    assert_eq!(said.headers.get("content-type").and_then(|one| one.to_str().ok()), Some("application/json"));
+}
+
+#[tokio::test]
+async fn what_cannot_be_called_says_why() {
+    let (server, _) = server(|settings| settings.largest = 100);
+    let said = ask(&server, "POST", "/v1/tools/nothing", &[], b"{}").await;
+    assert_eq!(said.status, StatusCode::NOT_FOUND);
+    assert_eq!(
+        said.json(),
+        json!({"error": {"code": "NOT_FOUND", "message": "there is no tool named \"nothing\""}})
+    );
+
+    let said = ask(&server, "POST", "/v1/tools/echo", &[("content-type", "text/html")], b"{}").await;
+    assert_eq!(said.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+    let said = ask(&server, "POST", "/v1/tools/echo", &[("x-ropewalk-timeout", "soon")], b"{}").await;
+    assert_eq!(said.status, StatusCode::UNPROCESSABLE_ENTITY);
+    let said = ask(&server, "POST", "/v1/tools/echo", &[], &[b' '; 101]).await;
+    assert_eq!(said.status, StatusCode::PAYLOAD_TOO_LARGE);
+    assert!(said.json().to_string().contains("larger than 100 bytes"));
+    let said = ask(&server, "GET", "/v1/tools/echo", &[], b"").await;
+    assert_eq!(said.status, StatusCode::METHOD_NOT_ALLOWED);
+}
+
+#[tokio::test]
+async fn failures_have_their_status() {
+    let (server, _) = server(|_| {});
+    let said = ask(&server, "POST", "/v1/tools/fail", &[], b"\"full\"").await;
+    assert_eq!(said.status, StatusCode::TOO_MANY_REQUESTS);
+    assert_eq!(said.headers.get("retry-after").and_then(|one| one.to_str().ok()), Some("1"));
+    let said = ask(&server, "POST", "/v1/tools/fail", &[], b"\"fields\"").await;
+    assert_eq!(said.status, StatusCode::UNPROCESSABLE_ENTITY);
+    assert_eq!(
+        said.json().pointer("/error/violations"),
+        Some(&json!([{"field": "a[1]", "description": "is no number"}]))
+    );
+    let said = ask(&server, "POST", "/v1/tools/fail", &[], b"{}").await;
+    assert_eq!(said.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(said.json().pointer("/error/code"), Some(&json!("UNKNOWN")));
+}
+
+#[tokio::test]
+async fn headers_for_the_tool_come_as_metadata() {
+    let (server, _) = server(|_| {});
+    let headers = [("x-ropewalk-meta-user", "ann"), ("authorization", "Bearer secret")];
+    let said = ask(&server, "POST", "/v1/tools/meta", &headers, b"{}").await;
+    assert_eq!(said.json(), json!({"user": "ann"}));
+}
+
+#[tokio::test]
+async fn streams_come_as_lines_and_as_events() {
+    let (server, _) = server(|_| {});
+    let said = ask(&server, "POST", "/v1/tools/count", &[], b"3").await;
+    assert_eq!(&said.body[..], b"0\n1\n2\n");
+    assert_eq!(said.headers.get("content-type").and_then(|one| one.to_str().ok()), Some("application/jsonl"));
+    let said = ask(&server, "POST", "/v1/tools/count", &[("accept", "text/event-stream")], b"2").await;
+    assert_eq!(&said.body[..], b"event: item\ndata: 0\n\nevent: item\ndata: 1\n\n");
+    // A failure in the midst is the last word.
+    let said = ask(&server, "POST", "/v1/tools/count", &[], b"1001").await;
+    let last = said.body.split(|byte| *byte == b'\n').rev().nth(1).map(<[u8]>::to_vec).expect("a line");
+    let last: Value = serde_json::from_slice(&last).expect("JSON");
+    assert_eq!(last, json!({"error": {"code": "UNKNOWN", "message": "ValueError: enough"}}));
+}
+
+#[tokio::test]
+async fn health_and_readiness_are_two_things() {
+    let (server, seen) = server(|_| {});
+    assert_eq!(ask(&server, "GET", "/healthz", &[], b"").await.status, StatusCode::OK);
+    let said = ask(&server, "GET", "/readyz", &[], b"").await;
+    assert_eq!(
+        (said.status, &said.body[..]),
+        (StatusCode::SERVICE_UNAVAILABLE, &b"the workers are coming up\n"[..])
+    );
+    seen.open.store(true, Ordering::SeqCst);
+    assert_eq!(ask(&server, "GET", "/readyz", &[], b"").await.status, StatusCode::OK);
+}
+
+#[tokio::test]
+async fn tools_are_listed_and_described() {
+    let (server, _) = server(|_| {});
+    let tools = ask(&server, "GET", "/v1/tools", &[], b"").await.json();
+    assert_eq!(tools.pointer("/tools/0/name"), Some(&json!("count")));
+    assert_eq!(tools.pointer("/tools/0/input_schema"), Some(&json!({"type": "object"})));
+    let document = ask(&server, "GET", "/openapi.json", &[], b"").await.json();
+    assert_eq!(document.pointer("/openapi"), Some(&json!("3.1.0")));
+    assert_eq!(document.pointer("/paths/~1v1~1tools~1echo/post/operationId"), Some(&json!("echo")));
+}
+
+#[tokio::test]
+async fn a_client_that_leaves_ends_its_call() {
+    let (server, seen) = server(|_| {});
+    let address = server.listening().http.expect("an address");
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    let request = b"POST /v1/tools/wait HTTP/1.1\r\nhost: it\r\ncontent-length: 2\r\n\r\n{}";
+    stream.write_all(request).await.expect("sent");
+    until(|| seen.begun.load(Ordering::SeqCst) == 1).await;
+    drop(stream);
+    until(|| seen.left.load(Ordering::SeqCst) == 1).await;
+    // So does one that leaves in the midst of a stream.
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    let request = b"POST /v1/tools/count HTTP/1.1\r\nhost: it\r\ncontent-length: 7\r\n\r\n1000000";
+    stream.write_all(request).await.expect("sent");
+    let mut some = [0; 100];
+    let _ = stream.read(&mut some).await.expect("items");
+    drop(stream);
+    until(|| seen.left.load(Ordering::SeqCst) == 2).await;
+}
+
+#[tokio::test]
+async fn a_deadline_of_the_caller_s_is_the_call_s() {
+    let (server, _) = server(|_| {});
+    let said = ask(&server, "POST", "/v1/tools/wait", &[("x-ropewalk-timeout", "0.05")], b"{}").await;
+    assert_eq!(said.status, StatusCode::GATEWAY_TIMEOUT);
+}
+
+#[tokio::test]
+async fn a_head_that_does_not_come_ends_its_connection() {
+    let (server, _) = server(|settings| settings.head_timeout = Duration::from_millis(50));
+    let address = server.listening().http.expect("an address");
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    stream.write_all(b"POST /v1/tools/echo HTTP/1.1\r\nhost:").await.expect("sent");
+    let mut rest = Vec::new();
+    // The server closes; it may say why first.
+    let _ =
+        tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await.expect("the end");
+}
+
+#[tokio::test]
+async fn connections_beyond_the_limit_are_closed() {
+    let (server, _) = server(|settings| settings.most_connections = 1);
+    let address = server.listening().http.expect("an address");
+    let mut first = TcpStream::connect(address).await.expect("a connection");
+    first.write_all(b"GET /healthz HTTP/1.1\r\nhost: it\r\n\r\n").await.expect("sent");
+    let mut some = [0; 12];
+    first.read_exact(&mut some).await.expect("an answer");
+    assert_eq!(&some, b"HTTP/1.1 200");
+    let mut second = TcpStream::connect(address).await.expect("a connection");
+    let mut rest = Vec::new();
+    assert!(!matches!(second.read_to_end(&mut rest).await, Ok(1..)), "it was served");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_leaves_answers_what_has_begun() {
+    let (server, seen) = server(|_| {});
+    let server = std::sync::Arc::new(server);
+    let asking = tokio::spawn({
+        let server = std::sync::Arc::clone(&server);
+        async move { ask(&server, "POST", "/v1/tools/wait", &[], b"[7]").await }
+    });
+    until(|| seen.begun.load(Ordering::SeqCst) == 1).await;
+    let leaving = std::sync::Arc::clone(&server);
+    let drained = tokio::task::spawn_blocking(move || leaving.drain(Duration::from_secs(30)));
+    let address = server.listening().http.expect("an address");
+    until(|| std::net::TcpStream::connect(address).is_err()).await;
+    assert!(!drained.is_finished());
+    seen.open.store(true, Ordering::SeqCst);
+    assert_eq!(&asking.await.expect("an answer").body[..], b"[7]");
+    assert!(drained.await.expect("drained"));
+    tokio::task::spawn_blocking(move || server.stop()).await.expect("stopped");
+}

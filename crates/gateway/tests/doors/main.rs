@@ -1,0 +1,155 @@
+//! The doors of the gateway, with a runner in place of workers.
+
+mod http;
+mod rpc;
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::future::BoxFuture;
+use futures::{StreamExt as _, stream};
+use ropewalk_gateway::{
+    Answer, Code, Failed, Items, Readiness, Request, Runner, Server, Settings, Tool, Tools, Violation,
+};
+
+/// What a test sees of the calls that came.
+#[derive(Default)]
+struct Seen {
+    /// Calls that have begun.
+    begun: AtomicUsize,
+    /// Calls whose caller has left before they ended.
+    left: AtomicUsize,
+    /// Calls may end.
+    open: AtomicBool,
+}
+
+/// Tells that a call's future was dropped.
+struct Leaving(Arc<Seen>, bool);
+
+impl Drop for Leaving {
+    fn drop(&mut self) {
+        if !self.1 {
+            self.0.left.fetch_add(1, Ordering::SeqCst);
+        }
+    }
+}
+
+/// `echo` gives its arguments; `wait` ends when the test says so; `fail` fails in the way that its arguments name;
+/// `count` streams.
+struct Stub(Arc<Seen>);
+
+impl Runner for Stub {
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, Failed>> {
+        let seen = Arc::clone(&self.0);
+        Box::pin(async move {
+            seen.begun.fetch_add(1, Ordering::SeqCst);
+            let echo = Answer { form: request.form, bytes: request.arguments.clone() };
+            match &*request.tool.name {
+                "wait" => {
+                    let mut leaving = Leaving(Arc::clone(&seen), false);
+                    while !seen.open.load(Ordering::SeqCst) {
+                        if request.deadline.is_some_and(|at| at <= Instant::now()) {
+                            leaving.1 = true;
+                            return Err(Failed::new(
+                                Code::DeadlineExceeded,
+                                "the caller's deadline has passed",
+                            ));
+                        }
+                        tokio::time::sleep(Duration::from_millis(1)).await;
+                    }
+                    leaving.1 = true;
+                    Ok(echo)
+                }
+                "meta" => Ok(Answer { form: request.form, bytes: request.metadata }),
+                "fail" => Err(failure(&request.arguments)),
+                _ => Ok(echo),
+            }
+        })
+    }
+
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<Items, Failed>> {
+        let leaving = Leaving(Arc::clone(&self.0), false);
+        Box::pin(async move {
+            self.0.begun.fetch_add(1, Ordering::SeqCst);
+            let most: u64 =
+                std::str::from_utf8(&request.arguments).ok().and_then(|text| text.parse().ok()).unwrap_or(3);
+            let form = request.form;
+            let items = stream::unfold((0_u64, leaving), move |(number, mut leaving)| async move {
+                if number == most {
+                    leaving.1 = true;
+                    return None;
+                }
+                let item = if number == 1000 {
+                    Err(Failed::new(Code::Unknown, "ValueError: enough"))
+                } else {
+                    Ok(Answer { form, bytes: Bytes::from(number.to_string()) })
+                };
+                Some((item, (number + 1, leaving)))
+            });
+            let items: Items = items.boxed();
+            Ok(items)
+        })
+    }
+
+    fn readiness(&self) -> Readiness {
+        if self.0.open.load(Ordering::SeqCst) {
+            Readiness::Ready
+        } else {
+            Readiness::NotReady(String::from("the workers are coming up"))
+        }
+    }
+}
+
+fn failure(arguments: &[u8]) -> Failed {
+    match arguments {
+        b"\"full\"" => Failed {
+            retry_after: Some(Duration::from_millis(1500)),
+            ..Failed::new(Code::ResourceExhausted, "the server is full")
+        },
+        b"\"fields\"" => Failed {
+            violations: vec![Violation {
+                field: String::from("a[1]"),
+                description: String::from("is no number"),
+            }],
+            ..Failed::new(Code::InvalidArgument, "the arguments do not fit")
+        },
+        _ => Failed::new(Code::Unknown, "ZeroDivisionError: division by zero"),
+    }
+}
+
+fn tool(name: &str, streams: bool) -> Tool {
+    Tool {
+        name: name.into(),
+        description: format!("{name}s."),
+        input_schema: String::from(r#"{"type":"object"}"#),
+        output_schema: String::from("true"),
+        streams,
+        timeout: None,
+        retries: 0,
+        engine: 0,
+        function: None,
+    }
+}
+
+/// A server on a port of the system's choice, and what it sees.
+fn server(change: impl FnOnce(&mut Settings)) -> (Server, Arc<Seen>) {
+    let seen = Arc::new(Seen::default());
+    let address = "127.0.0.1:0".parse().expect("an address");
+    let mut settings = Settings { http: Some(address), grpc: Some(address), ..Settings::default() };
+    change(&mut settings);
+    let tools: Tools = ["echo", "wait", "meta", "fail"].map(|name| tool(name, false)).into_iter().collect();
+    let tools = tools.iter().map(|known| tool(&known.name, false)).chain([tool("count", true)]).collect();
+    let server = Server::start(&settings, tools, Arc::new(Stub(Arc::clone(&seen)))).expect("a server");
+    (server, seen)
+}
+
+/// Waits until something holds.
+async fn until(what: impl Fn() -> bool) {
+    let end = Instant::now() + Duration::from_secs(30);
+    while !what() {
+        assert!(Instant::now() < end, "it does not come");
+        tokio::time::sleep(Duration::from_millis(1)).await;
+    }
+}

@@ -1,0 +1,155 @@
+//! `ropewalk._gateway`: a server of tools, as Python starts and ends it.
+//!
+//! Python says which tools there are and on which pools they run. From then on a request passes it by, but for the
+//! exception of a tool, which only Python can read.
+
+use std::net::SocketAddr;
+use std::sync::Arc;
+use std::time::Duration;
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use ropewalk_capi::module::check_main_interpreter;
+use ropewalk_capi::object::Raised;
+use ropewalk_gateway::{Code, Driver, Engines, Explain, Failed, Server, Settings, Tool, Tools, Violation};
+use ropewalk_pool::Reply;
+use ropewalk_py_pool::parent::served::{self, Served};
+
+/// A tool as Python describes it; see `Tool` of the gateway. `call` is what the workers are to call.
+#[derive(FromPyObject)]
+struct Described<'py> {
+    name: String,
+    description: String,
+    input_schema: String,
+    output_schema: String,
+    streams: bool,
+    timeout: Option<f64>,
+    retries: u32,
+    pool: usize,
+    call: Bound<'py, PyAny>,
+}
+
+/// How a server listens; see `Settings` of the gateway.
+#[derive(FromPyObject)]
+struct Wanted {
+    http: Option<String>,
+    grpc: Option<String>,
+    threads: usize,
+    largest: usize,
+    connections: usize,
+    head_timeout: f64,
+}
+
+fn seconds(name: &str, value: f64) -> PyResult<Duration> {
+    Duration::try_from_secs_f64(value)
+        .map_err(|_| PyValueError::new_err(format!("{name} must be a time in seconds")))
+}
+
+fn address(text: Option<&String>) -> PyResult<Option<SocketAddr>> {
+    let read = |text: &String| {
+        text.parse().map_err(|_| {
+            PyValueError::new_err(format!(
+                "{text:?} is no address: write an IP and a port, as in 127.0.0.1:8080"
+            ))
+        })
+    };
+    text.map(read).transpose()
+}
+
+/// Says why a tool raised, with the help of `ropewalk.serving._failures`.
+fn explain(reply: &Reply) -> Failed {
+    let said = Python::try_attach(|py| -> PyResult<Failed> {
+        let error = served::exception(py, reply)?;
+        let explain = py.import("ropewalk.serving._failures")?.getattr("explain")?;
+        let (code, message, violations): (String, String, Vec<(String, String)>) =
+            explain.call1((error,))?.extract()?;
+        let violations = violations.into_iter().map(|(field, description)| Violation { field, description });
+        let code = Code::of_name(&code).unwrap_or(Code::Unknown);
+        Ok(Failed { violations: violations.collect(), ..Failed::new(code, message) })
+    });
+    match said {
+        Some(Ok(failed)) => failed,
+        Some(Err(_)) => Failed::new(Code::Internal, "the tool's exception cannot be read"),
+        None => Failed::new(Code::Unavailable, "the server is leaving"),
+    }
+}
+
+/// A server that runs; see `ropewalk/_gateway.pyi`.
+#[pyclass(frozen, module = "ropewalk._gateway")]
+struct Gateway {
+    server: Server,
+}
+
+#[pymethods]
+impl Gateway {
+    #[new]
+    fn new(
+        py: Python<'_>,
+        pools: Vec<Bound<'_, PyAny>>,
+        tools: Vec<Described<'_>>,
+        settings: Wanted,
+    ) -> PyResult<Self> {
+        let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
+        let made = |tool: Described<'_>| -> PyResult<Tool> {
+            let pool = pools
+                .get(tool.pool)
+                .ok_or_else(|| PyValueError::new_err("a tool names a pool by its place"))?;
+            Ok(Tool {
+                name: tool.name.into(),
+                description: tool.description,
+                input_schema: tool.input_schema,
+                output_schema: tool.output_schema,
+                streams: tool.streams,
+                timeout: tool.timeout.map(|time| seconds("timeout", time)).transpose()?,
+                retries: tool.retries,
+                engine: tool.pool,
+                function: Some(pool.ship(&tool.call)?),
+            })
+        };
+        let tools: Tools = tools.into_iter().map(made).collect::<PyResult<Vec<_>>>()?.into_iter().collect();
+        let settings = Settings {
+            http: address(settings.http.as_ref())?,
+            grpc: address(settings.grpc.as_ref())?,
+            threads: settings.threads,
+            largest: settings.largest,
+            most_connections: settings.connections,
+            head_timeout: seconds("head_timeout", settings.head_timeout)?,
+        };
+        let engines: Vec<_> = pools.iter().map(Served::engine).collect();
+        let started = py.detach(move || {
+            let drivers = engines.into_iter().map(Driver::start).collect::<Result<Vec<_>, _>>()?;
+            let explain: Arc<Explain> = Arc::new(explain);
+            Server::start(&settings, tools, Arc::new(Engines::new(drivers, explain)))
+        });
+        Ok(Self { server: started.map_err(PyErr::from)? })
+    }
+
+    /// Where HTTP is served, and gRPC: `"127.0.0.1:8080"`.
+    #[getter]
+    fn addresses(&self) -> (Option<String>, Option<String>) {
+        let listening = self.server.listening();
+        (listening.http.map(|address| address.to_string()), listening.grpc.map(|address| address.to_string()))
+    }
+
+    /// Takes no more requests, and waits until those that have begun are answered; false if that took longer.
+    fn drain(&self, py: Python<'_>, timeout: f64) -> PyResult<bool> {
+        let timeout = seconds("timeout", timeout)?;
+        Ok(py.detach(|| self.server.drain(timeout)))
+    }
+
+    /// Ends it: what has not been answered is given up.
+    fn stop(&self, py: Python<'_>) {
+        py.detach(|| self.server.stop());
+    }
+}
+
+/// Fills `ropewalk._gateway`.
+///
+/// # Errors
+///
+/// Outside of the main interpreter, whose types pyo3 would share with others.
+pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
+    let instead = c"ropewalk._gateway cannot be loaded in a subinterpreter: serve from the main interpreter";
+    check_main_interpreter(instead).map_err(|Raised| PyErr::fetch(m.py()))?;
+    m.add_class::<Gateway>()
+}

@@ -1,0 +1,36 @@
+"""A server of tools: the gateway, as Python starts and ends it."""
+
+from typing import Any, Protocol, final
+
+class Described(Protocol):
+    """A tool, as the gateway takes it."""
+
+    name: str
+    description: str
+    input_schema: str
+    output_schema: str
+    streams: bool
+    timeout: float | None
+    retries: int
+    pool: int
+    call: Any
+
+class Wanted(Protocol):
+    """How the gateway listens. Addresses are an IP and a port; sizes are bytes, times seconds."""
+
+    http: str | None
+    grpc: str | None
+    threads: int
+    largest: int
+    connections: int
+    head_timeout: float
+
+@final
+class Gateway:
+    """A server that runs."""
+
+    def __new__(cls, pools: list[Any], tools: list[Any], settings: Any) -> Gateway: ...
+    @property
+    def addresses(self) -> tuple[str | None, str | None]: ...
+    def drain(self, timeout: float) -> bool: ...
+    def stop(self) -> None: ...
