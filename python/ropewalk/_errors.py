@@ -26,6 +26,21 @@ else:
         """Stands in until the program imports the module that has it: see `_be_broken_process_pools`."""
 
 
+#: The statuses that a tool may give to a call.
+TOOL_STATUSES = (
+    "CANCELLED",
+    "UNKNOWN",
+    "INVALID_ARGUMENT",
+    "DEADLINE_EXCEEDED",
+    "NOT_FOUND",
+    "PERMISSION_DENIED",
+    "RESOURCE_EXHAUSTED",
+    "FAILED_PRECONDITION",
+    "INTERNAL",
+    "UNAVAILABLE",
+    "UNAUTHENTICATED",
+)
+
 _Kind = TypeVar("_Kind", bound="RopewalkError")
 
 #: The flag of classes that are not built in.
@@ -646,6 +661,38 @@ class FlowCodeChanged(FlowError):
     remedy = (
         'Go back to the old code until the run has ended, or say `@flow(code="resume")` or `code="restart"`.'
     )
+
+
+class ServingError(RopewalkError, RuntimeError):
+    """A server of tools cannot start, or a function cannot be a tool."""
+
+    code = "RW-SERVE"
+    remedy = "Correct what the message names: the tool, the address or the setting."
+
+
+class ToolError(RopewalkError):
+    """A tool refuses a call, for a reason that its caller shall read.
+
+    A tool raises it; the caller receives its `status`, its message and its `violations`. Any other exception of a
+    tool is an `UNKNOWN` to the caller.
+    """
+
+    code = "RW-TOOL"
+    remedy = "Read the message, which is the tool's own."
+
+    def __init__(
+        self,
+        message: str = "",
+        status: str = "FAILED_PRECONDITION",
+        violations: tuple[tuple[str, str], ...] = (),
+    ) -> None:
+        if status not in TOOL_STATUSES:
+            raise ValueError(f"status must be one of {', '.join(TOOL_STATUSES)}, not {status!r}")
+        super().__init__(message)
+        #: The status of the call, by the names of gRPC.
+        self.status = status
+        #: What is wrong with the arguments: the field, such as ``"items[2].name"``, and why.
+        self.violations = tuple(violations)
 
 
 class FlowCancelled(FlowError):

@@ -281,6 +281,17 @@ errors! {
         FlowCancelled("FlowError") = "RW-FLOW-CANCELLED",
             "`Run.retry()` or `ropewalk flows retry` lets it go on behind its finished steps.";
 
+        /// A server of tools cannot start, or a function cannot be a tool.
+        ServingError("RopewalkError", "RuntimeError") = "RW-SERVE",
+            "Correct what the message names: the tool, the address or the setting.";
+
+        /// A tool refuses a call, for a reason that its caller shall read.
+        ///
+        /// A tool raises it; the caller receives its `status`, its message and its `violations`. Any other exception
+        /// of a tool is an `UNKNOWN` to the caller.
+        ToolError("RopewalkError") = "RW-TOOL",
+            "Read the message, which is the tool's own.";
+
         /// Flows were closed before a run had ended. Its finished steps are in the journal.
         FlowsClosed("FlowError") = "RW-FLOWS-CLOSED",
             "Open the journal again with `Flows(path)`: the run then goes on.";

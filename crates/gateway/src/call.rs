@@ -1,4 +1,4 @@
-//! A call, whichever door it came through, and what runs it.
+//! A call, whichever protocol it came by, and what runs it.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -55,7 +55,7 @@ pub struct Request {
     pub arguments: Bytes,
     /// What the caller says beside them, as a JSON object of texts; empty for nothing.
     pub metadata: Bytes,
-    /// When nobody waits for the result any more.
+    /// When the caller gives up.
     pub deadline: Option<Instant>,
 }
 

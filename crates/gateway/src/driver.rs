@@ -17,7 +17,7 @@ const LEAVING: Duration = Duration::from_millis(20);
 #[derive(Debug)]
 pub struct Driver {
     engine: Engine,
-    /// Who awaits the end of a task, by the task's number.
+    /// What is woken by the end of a task, by the task's number.
     waiting: Mutex<HashMap<u64, oneshot::Sender<()>>>,
 }
 
@@ -66,13 +66,13 @@ impl Driver {
             senders.extend(ended.iter().filter_map(|task| waiting.remove(&task.id)));
         }
         for sender in senders {
-            // Who has left need not be woken.
+            // A receiver that has left need not be woken.
             let _ = sender.send(());
         }
     }
 }
 
-/// Nobody awaits the task any more.
+/// Removes a task's sender when its receiver leaves.
 struct Forget<'a> {
     driver: &'a Driver,
     id: u64,
@@ -97,7 +97,7 @@ fn drive(engine: &Engine, driver: &Weak<Driver>) {
             let _ = engine.join(Some(Instant::now() + LEAVING));
         }
     }
-    // Whoever is left awaits a task whose pool is gone: it has its outcome, or will never get one.
+    // What is left awaits tasks whose pool is gone: they have their outcome, or will never get one.
     if let Some(driver) = driver.upgrade() {
         let left = std::mem::take(&mut *driver.waiting.lock());
         drop(left);

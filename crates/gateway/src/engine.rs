@@ -1,6 +1,7 @@
 //! Calls as tasks of the pools' engines.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
@@ -12,35 +13,32 @@ use ropewalk_pool::wire::{flags, form};
 use ropewalk_pool::{
     Beside, Call, Credit, Engine, Item, Items as Came, Options, Outcome, Payload, Rare, Reply, Task,
 };
+use tokio::runtime::Handle;
+use tokio::time::timeout;
 
 use crate::call::{Answer, Items, Readiness, Request, Runner};
 use crate::driver::Driver;
 use crate::envelope;
+use crate::explain::Exceptions;
 use crate::failed::{Code, Failed};
 
 /// Items of a stream that its worker may be ahead of the client.
 const AHEAD: u32 = 64;
 
-/// Says why a tool raised: the exception is Python's, and so is what reads it. It may wait for the interpreter, so it
-/// is called on a thread that serves nothing else.
-pub type Explain = dyn Fn(&Reply) -> Failed + Send + Sync;
-
 /// The pools of a server.
+#[derive(Debug)]
 pub struct Engines {
     drivers: Vec<Arc<Driver>>,
-    explain: Arc<Explain>,
-}
-
-impl std::fmt::Debug for Engines {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Engines").field("drivers", &self.drivers).finish_non_exhaustive()
-    }
+    /// Whether every worker has been ready once. A worker that is replaced later does not take the server out of service.
+    warm: AtomicBool,
+    exceptions: Arc<Exceptions>,
 }
 
 impl Engines {
-    /// Runs the calls of tools on these engines, which their tools name by number.
-    pub fn new(drivers: Vec<Arc<Driver>>, explain: Arc<Explain>) -> Self {
-        Self { drivers, explain }
+    /// Runs the calls of tools on these engines, which their tools name by number. The exceptions of tools are read
+    /// elsewhere.
+    pub fn new(drivers: Vec<Arc<Driver>>, exceptions: Arc<Exceptions>) -> Self {
+        Self { drivers, warm: AtomicBool::new(false), exceptions }
     }
 
     /// Submits a call; `ahead` items may be unread if it is a stream.
@@ -54,7 +52,8 @@ impl Engines {
             return Err(Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed"));
         }
         let payload = placed(driver.engine(), request)?;
-        let limits = Rare { timeout: tool.timeout, deadline: left, ..Rare::default() };
+        let deadline = left.into_iter().chain(tool.deadline).min();
+        let limits = Rare { timeout: tool.timeout, deadline, ..Rare::default() };
         let options = Options { retries: tool.retries, stream: ahead, ..limits.into() };
         let call = Call::remote(Arc::clone(function), payload);
         match driver.engine().submit(call, 0, options, true) {
@@ -65,16 +64,9 @@ impl Engines {
 }
 
 /// The reply of a task that has ended well.
-async fn reply<'a>(task: &'a Arc<Task>, explain: &Arc<Explain>) -> Result<&'a Reply, Failed> {
+async fn reply<'a>(task: &'a Arc<Task>, exceptions: &Exceptions) -> Result<&'a Reply, Failed> {
     match task.outcome() {
-        Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => {
-            let (task, explain) = (Arc::clone(task), Arc::clone(explain));
-            let explained = tokio::task::spawn_blocking(move || match task.outcome() {
-                Some(Outcome::Replied(reply)) => explain(reply),
-                _ => Failed::new(Code::Internal, "the outcome of a task has changed"),
-            });
-            Err(explained.await.unwrap_or_else(|_| Failed::new(Code::Unavailable, "the server is leaving")))
-        }
+        Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => Err(exceptions.read(task).await),
         Some(Outcome::Replied(reply)) => Ok(reply),
         Some(Outcome::Failed(failure)) => Err(Failed::from(failure)),
         Some(Outcome::Cancelled) => Err(Failed::new(Code::Cancelled, "the call was cancelled")),
@@ -96,13 +88,42 @@ fn placed(engine: &Engine, request: &Request) -> Result<Payload, Failed> {
     Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes: leased.bytes, ..beside.into() })
 }
 
-/// A task whose caller waits. Dropped before the task has ended, it ends it, and what runs with it.
+/// How long a run that was asked to stop may take for that; then it is ended with its worker.
+const GRACE: Duration = Duration::from_millis(20);
+
+/// A task whose caller waits. Dropped before the task has ended, it asks it to stop, and ends it if it does not.
 struct Running {
     driver: Arc<Driver>,
     task: Arc<Task>,
 }
 
 impl Drop for Running {
+    fn drop(&mut self) {
+        if self.task.is_done() {
+            return;
+        }
+        // One that has not started is cancelled by this.
+        let _ = self.driver.engine().ask_to_stop(&self.task);
+        if self.task.is_done() {
+            return;
+        }
+        let ending = Ending { driver: Arc::clone(&self.driver), task: Arc::clone(&self.task) };
+        if let Ok(runtime) = Handle::try_current() {
+            // A runtime that leaves drops the future, and ends the task at once.
+            drop(runtime.spawn(async move {
+                let _ = timeout(GRACE, ending.driver.ended(&ending.task)).await;
+            }));
+        }
+    }
+}
+
+/// A task that was asked to stop. Dropped before the task has ended, it ends it, and what runs with it.
+struct Ending {
+    driver: Arc<Driver>,
+    task: Arc<Task>,
+}
+
+impl Drop for Ending {
     fn drop(&mut self) {
         if !self.task.is_done() {
             let _ = self.driver.engine().cancel(&self.task, true);
@@ -113,7 +134,7 @@ impl Drop for Running {
 /// The reader of a stream.
 struct Reader {
     running: Running,
-    explain: Arc<Explain>,
+    exceptions: Arc<Exceptions>,
     came: Came,
     unsaid: Credit,
     ended: bool,
@@ -138,7 +159,7 @@ impl Reader {
             }
             if done {
                 self.ended = true;
-                let failed = reply(&task, &self.explain).await.err()?;
+                let failed = reply(&task, &self.exceptions).await.err()?;
                 return Some((Err(failed), self));
             }
             if let Some(signal) = self.running.driver.engine().stream_signal(&task) {
@@ -175,7 +196,7 @@ const SAY_AFTER: u64 = ropewalk_pool::MOST_UNREAD_BYTES / 4;
 
 impl Drop for Reader {
     fn drop(&mut self) {
-        // A generator is asked to stop first, so that its `finally` runs.
+        // The generator is closed, so that its `finally` runs, before the grace of a running task is over.
         drop(self.running.driver.engine().leave_stream(&self.running.task));
     }
 }
@@ -185,7 +206,7 @@ impl Runner for Engines {
         Box::pin(async move {
             let running = self.begin(&request, 0)?;
             running.driver.ended(&running.task).await;
-            envelope::answer(reply(&running.task, &self.explain).await?)
+            envelope::answer(reply(&running.task, &self.exceptions).await?)
         })
     }
 
@@ -193,7 +214,7 @@ impl Runner for Engines {
         Box::pin(async move {
             let reader = Reader {
                 running: self.begin(&request, AHEAD)?,
-                explain: Arc::clone(&self.explain),
+                exceptions: Arc::clone(&self.exceptions),
                 came: Came::default(),
                 unsaid: Credit::default(),
                 ended: false,
@@ -212,6 +233,16 @@ impl Runner for Engines {
             if engine.is_closed() {
                 return Readiness::NotReady(String::from("the server is leaving"));
             }
+        }
+        // It guards nothing: relaxed.
+        if !self.warm.load(Ordering::Relaxed) {
+            let counted = self.drivers.iter().filter_map(|driver| driver.engine().statistics());
+            let (ready, size) =
+                counted.fold((0, 0), |(ready, size), one| (ready + one.ready.min(one.size), size + one.size));
+            if ready < size {
+                return Readiness::NotReady(format!("{ready} of {size} workers are ready"));
+            }
+            self.warm.store(true, Ordering::Relaxed);
         }
         Readiness::Ready
     }

@@ -1,6 +1,7 @@
 //! Calls and answers as workers read and write them: pickles (protocol 5, PEP 574) of nothing but bytes.
 //!
-//! A worker's function is called with the form's number, the arguments' bytes and the metadata's. It returns bytes: the
+//! A worker's function is called with the form's number, the arguments' bytes and the metadata's. Beside them a worker
+//! finds the exceptions after which it is called again: none, because a tool that raised has answered. It returns bytes: the
 //! number of a form and the result, or 0 and what is wrong with the arguments, as JSON. What a worker sends is not
 //! trusted: everything else is an error.
 
@@ -18,20 +19,20 @@ const BININT1: u8 = b'K';
 const SHORT_BINBYTES: u8 = b'C';
 const BINBYTES: u8 = b'B';
 const BINBYTES8: u8 = 0x8e;
-const TUPLE2: u8 = 0x86;
 const TUPLE3: u8 = 0x87;
 const EMPTY_DICT: u8 = b'}';
+const EMPTY_TUPLE: u8 = b')';
 const MEMOIZE: u8 = 0x94;
 const STOP: u8 = b'.';
 
-/// The pickle of `((form, arguments, metadata), {})`.
+/// The pickle of `((form, arguments, metadata), {}, ())`.
 pub(crate) fn call(form: Form, arguments: &[u8], metadata: &[u8]) -> Vec<u8> {
     let mut pickle = Vec::with_capacity(arguments.len() + metadata.len() + 32);
     pickle.extend(PROTO);
     pickle.extend([BININT1, form as u8]);
     push(&mut pickle, arguments);
     push(&mut pickle, metadata);
-    pickle.extend([TUPLE3, EMPTY_DICT, TUPLE2, STOP]);
+    pickle.extend([TUPLE3, EMPTY_DICT, EMPTY_TUPLE, TUPLE3, STOP]);
     pickle
 }
 
@@ -152,7 +153,7 @@ mod tests {
 
     #[test]
     fn a_call_is_what_pickle_writes() {
-        let wanted = b"\x80\x05K\x01C\x02{}C\x00\x87}\x86.";
+        let wanted = b"\x80\x05K\x01C\x02{}C\x00\x87})\x87.";
         assert_eq!(call(Form::Json, b"{}", b""), wanted);
         let long = call(Form::Raw, &[7; 300], b"m");
         assert_eq!(long.get(..9), Some(&b"\x80\x05K\x03B\x2c\x01\x00\x00"[..]));

@@ -1,16 +1,19 @@
-//! The door for gRPC, gRPC-Web and Connect: one definition (`proto/`) serves all three.
+//! gRPC, gRPC-Web and Connect: one definition (`proto/`) serves all three. Beside it stand gRPC's own services for
+//! health and for reflection.
 
 use std::sync::Arc;
 
 use bytes::Bytes;
 use connectrpc::{
-    ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, RequestContext, Response, Router,
+    ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, Limits, RequestContext, Response, Router,
     ServiceRequest, ServiceResult, ServiceStream,
 };
+use connectrpc_health::{Checker, HealthService, Status};
+use connectrpc_reflection::{ReflectionError, Reflector};
 use futures::StreamExt as _;
 use serde_json::json;
 
-use crate::call::{Answer, Form, Request};
+use crate::call::{Answer, Form, Readiness, Request};
 use crate::failed::{Code, Failed};
 use crate::http::Shared;
 use crate::tool::Tool;
@@ -22,14 +25,38 @@ mod generated {
 
 use generated::ropewalk::v1 as proto;
 
-pub(crate) fn service(shared: Arc<Shared>) -> ConnectRpcService {
-    Router::new().add_service(Arc::new(Door(shared))).into_axum_service()
+/// What `tools.proto` compiles to.
+const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
+
+pub(crate) fn service(shared: Arc<Shared>) -> Result<ConnectRpcService, ReflectionError> {
+    let limits =
+        Limits::default().with_max_request_body_size(shared.largest).with_max_message_size(shared.largest);
+    let health = Arc::new(HealthService::new(Health(Arc::clone(&shared))));
+    let router = Router::new().add_service(Arc::new(Service(shared))).add_service(health);
+    let router = connectrpc_health::apply_request_limits(router, connectrpc_health::request_limits());
+    let reflector = Reflector::from_descriptor_set_bytes(DESCRIPTORS)?;
+    Ok(connectrpc_reflection::install(router, reflector).into_axum_service().with_limits(limits))
+}
+
+/// `grpc.health.v1.Health`, for the whole server and for its one service.
+struct Health(Arc<Shared>);
+
+impl Checker for Health {
+    async fn check(&self, service: &str) -> Result<Status, ConnectError> {
+        if !matches!(service, "" | proto::TOOLS_SERVICE_NAME) {
+            return Err(ConnectError::not_found("there is no such service"));
+        }
+        Ok(match self.0.runner.readiness() {
+            Readiness::Ready => Status::Serving,
+            Readiness::NotReady(_) => Status::NotServing,
+        })
+    }
 }
 
 /// The service of `tools.proto`.
-struct Door(Arc<Shared>);
+struct Service(Arc<Shared>);
 
-impl Door {
+impl Service {
     /// The call that a message asks for.
     fn request(&self, context: &RequestContext, message: proto::ExecuteRequest) -> Result<Request, Failed> {
         let proto::ExecuteRequest { tool, arguments, metadata, .. } = message;
@@ -99,7 +126,7 @@ impl From<Failed> for ConnectError {
     }
 }
 
-impl proto::Tools for Door {
+impl proto::Tools for Service {
     async fn execute<'a>(
         &'a self,
         context: RequestContext,

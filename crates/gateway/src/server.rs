@@ -1,12 +1,12 @@
 //! The listeners, and how they end: no request that has begun is lost when the server is asked to leave.
 
-use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
+use std::{fmt, io};
 
-use axum::Router;
+use axum::{Router, middleware};
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -16,7 +16,8 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
 
-use crate::call::Runner;
+use crate::call::{Readiness, Runner};
+use crate::guard::{self, Tokens};
 use crate::http::{self, Shared};
 use crate::rpc;
 use crate::tool::Tools;
@@ -36,6 +37,8 @@ pub struct Settings {
     pub most_connections: usize,
     /// How long a client may take for the head of a request.
     pub head_timeout: Duration,
+    /// What callers must show.
+    pub tokens: Tokens,
 }
 
 impl Default for Settings {
@@ -47,6 +50,7 @@ impl Default for Settings {
             largest: 16 << 20,
             most_connections: 16_384,
             head_timeout: Duration::from_secs(10),
+            tokens: Tokens::default(),
         }
     }
 }
@@ -61,13 +65,19 @@ pub struct Listening {
 }
 
 /// A server that runs. Dropping it ends it at once.
-#[derive(Debug)]
 pub struct Server {
     runtime: Mutex<Option<Runtime>>,
+    runner: Arc<dyn Runner>,
     listening: Listening,
     leave: watch::Sender<bool>,
     /// Listeners that have not drained yet.
     open: watch::Receiver<usize>,
+}
+
+impl fmt::Debug for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Server").field("listening", &self.listening).finish_non_exhaustive()
+    }
 }
 
 impl Server {
@@ -83,8 +93,10 @@ impl Server {
             .enable_io()
             .enable_time()
             .build()?;
-        let shared = Arc::new(Shared::new(tools, runner, settings.largest));
-        let routes = http::routes(Arc::clone(&shared)).fallback_service(rpc::service(shared));
+        let shared = Arc::new(Shared::new(tools, Arc::clone(&runner), settings.largest));
+        let guarded = middleware::from_fn_with_state(Arc::new(settings.tokens.clone()), guard::guard);
+        let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
+        let routes = http::routes(shared).fallback_service(services).layer(guarded);
         let (leave, leaving) = watch::channel(false);
         let wanted = [settings.http, settings.grpc];
         let (count, open) = watch::channel(0);
@@ -95,7 +107,7 @@ impl Server {
             let listener = bound(*address)?;
             *found = Some(listener.local_addr()?);
             count.send_modify(|open| *open += 1);
-            let door = Door {
+            let listening = Listener {
                 routes: routes.clone(),
                 leaving: leaving.clone(),
                 most: settings.most_connections,
@@ -104,18 +116,24 @@ impl Server {
             let count = Arc::clone(&count);
             runtime.spawn(async move {
                 if let Ok(listener) = TcpListener::from_std(listener) {
-                    door.serve(listener).await;
+                    listening.serve(listener).await;
                 }
                 count.send_modify(|open| *open -= 1);
             });
         }
         let [http, grpc] = found;
-        Ok(Self { runtime: Mutex::new(Some(runtime)), listening: Listening { http, grpc }, leave, open })
+        let runtime = Mutex::new(Some(runtime));
+        Ok(Self { runtime, runner, listening: Listening { http, grpc }, leave, open })
     }
 
     /// Where it listens: the ports that the system chose, too.
     pub fn listening(&self) -> Listening {
         self.listening
+    }
+
+    /// Whether it takes calls.
+    pub fn readiness(&self) -> Readiness {
+        self.runner.readiness()
     }
 
     /// Takes no more connections and no more requests, and waits until those that have begun are answered; false if
@@ -156,8 +174,8 @@ fn bound(address: SocketAddr) -> io::Result<StdListener> {
     Ok(listener)
 }
 
-/// A listener's way to serve.
-struct Door {
+/// What an address serves.
+struct Listener {
     routes: Router,
     leaving: watch::Receiver<bool>,
     most: usize,
@@ -167,7 +185,7 @@ struct Door {
 /// How long a listener rests when the process has no descriptor for a connection: one must end first.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 
-impl Door {
+impl Listener {
     async fn serve(mut self, listener: TcpListener) {
         let graceful = GracefulShutdown::new();
         let open = Arc::new(AtomicUsize::new(0));

@@ -21,6 +21,8 @@ pub struct Tool {
     pub streams: bool,
     /// How long a run may take.
     pub timeout: Option<Duration>,
+    /// How long a call may take from its arrival: waiting, all runs, and the ways there and back.
+    pub deadline: Option<Duration>,
     /// How often it may be run again when its worker dies: only a tool that may run twice has such.
     pub retries: u32,
     /// The number of its pool among the engines.

@@ -11,8 +11,10 @@ use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
-use ropewalk_gateway::{Code, Driver, Engines, Explain, Failed, Server, Settings, Tool, Tools, Violation};
-use ropewalk_pool::Reply;
+use ropewalk_gateway::{
+    Code, Driver, Engines, Exception, Exceptions, Failed, Readiness, Server, Settings, Tokens, Tool, Tools,
+    Violation,
+};
 use ropewalk_py_pool::parent::served::{self, Served};
 
 /// A tool as Python describes it; see `Tool` of the gateway. `call` is what the workers are to call.
@@ -24,6 +26,7 @@ struct Described<'py> {
     output_schema: String,
     streams: bool,
     timeout: Option<f64>,
+    deadline: Option<f64>,
     retries: u32,
     pool: usize,
     call: Bound<'py, PyAny>,
@@ -38,6 +41,7 @@ struct Wanted {
     largest: usize,
     connections: usize,
     head_timeout: f64,
+    tokens: Vec<String>,
 }
 
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {
@@ -56,28 +60,24 @@ fn address(text: Option<&String>) -> PyResult<Option<SocketAddr>> {
     text.map(read).transpose()
 }
 
-/// Says why a tool raised, with the help of `ropewalk.serving._failures`.
-fn explain(reply: &Reply) -> Failed {
-    let said = Python::try_attach(|py| -> PyResult<Failed> {
-        let error = served::exception(py, reply)?;
-        let explain = py.import("ropewalk.serving._failures")?.getattr("explain")?;
-        let (code, message, violations): (String, String, Vec<(String, String)>) =
-            explain.call1((error,))?.extract()?;
-        let violations = violations.into_iter().map(|(field, description)| Violation { field, description });
-        let code = Code::of_name(&code).unwrap_or(Code::Unknown);
-        Ok(Failed { violations: violations.collect(), ..Failed::new(code, message) })
-    });
-    match said {
-        Some(Ok(failed)) => failed,
-        Some(Err(_)) => Failed::new(Code::Internal, "the tool's exception cannot be read"),
-        None => Failed::new(Code::Unavailable, "the server is leaving"),
-    }
+/// Why a call failed whose tool raised, as a function of the program says.
+fn explained(explain: &Bound<'_, PyAny>, exception: &Exception) -> PyResult<Failed> {
+    let Some(reply) = exception.reply() else {
+        return Ok(Failed::new(Code::Internal, "the tool has not raised"));
+    };
+    let error = served::exception(explain.py(), reply)?;
+    let (code, message, violations): (String, String, Vec<(String, String)>) =
+        explain.call1((error,))?.extract()?;
+    let violations = violations.into_iter().map(|(field, description)| Violation { field, description });
+    let code = Code::of_name(&code).unwrap_or(Code::Unknown);
+    Ok(Failed { violations: violations.collect(), ..Failed::new(code, message) })
 }
 
 /// A server that runs; see `ropewalk/_gateway.pyi`.
 #[pyclass(frozen, module = "ropewalk._gateway")]
 struct Gateway {
     server: Server,
+    exceptions: Arc<Exceptions>,
 }
 
 #[pymethods]
@@ -101,6 +101,7 @@ impl Gateway {
                 output_schema: tool.output_schema,
                 streams: tool.streams,
                 timeout: tool.timeout.map(|time| seconds("timeout", time)).transpose()?,
+                deadline: tool.deadline.map(|time| seconds("deadline", time)).transpose()?,
                 retries: tool.retries,
                 engine: tool.pool,
                 function: Some(pool.ship(&tool.call)?),
@@ -114,14 +115,17 @@ impl Gateway {
             largest: settings.largest,
             most_connections: settings.connections,
             head_timeout: seconds("head_timeout", settings.head_timeout)?,
+            tokens: Tokens::new(settings.tokens),
         };
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
         let started = py.detach(move || {
             let drivers = engines.into_iter().map(Driver::start).collect::<Result<Vec<_>, _>>()?;
-            let explain: Arc<Explain> = Arc::new(explain);
-            Server::start(&settings, tools, Arc::new(Engines::new(drivers, explain)))
+            let exceptions = Arc::new(Exceptions::default());
+            let engines = Engines::new(drivers, Arc::clone(&exceptions));
+            let server = Server::start(&settings, tools, Arc::new(engines))?;
+            Ok::<_, std::io::Error>(Self { server, exceptions })
         });
-        Ok(Self { server: started.map_err(PyErr::from)? })
+        started.map_err(PyErr::from)
     }
 
     /// Where HTTP is served, and gRPC: `"127.0.0.1:8080"`.
@@ -137,9 +141,29 @@ impl Gateway {
         Ok(py.detach(|| self.server.drain(timeout)))
     }
 
+    /// Reads the exceptions of tools until the server ends: `explain` gives a code, a message and violations for each.
+    fn explain(&self, py: Python<'_>, explain: &Bound<'_, PyAny>) {
+        while let Some(exception) = py.detach(|| self.exceptions.next()) {
+            let failed = explained(explain, &exception)
+                .unwrap_or_else(|_| Failed::new(Code::Internal, "the tool's exception cannot be read"));
+            py.detach(|| exception.answer(failed));
+        }
+    }
+
+    /// Whether it takes calls: `None`, or why it does not.
+    fn not_ready(&self, py: Python<'_>) -> Option<String> {
+        match py.detach(|| self.server.readiness()) {
+            Readiness::Ready => None,
+            Readiness::NotReady(why) => Some(why),
+        }
+    }
+
     /// Ends it: what has not been answered is given up.
     fn stop(&self, py: Python<'_>) {
-        py.detach(|| self.server.stop());
+        py.detach(|| {
+            self.server.stop();
+            self.exceptions.close();
+        });
     }
 }
 

@@ -6,6 +6,7 @@ import os
 import sys
 from collections.abc import Sequence
 
+from ropewalk._target import TargetError
 from ropewalk.cli._errors import CANNOT_GO_ON, INTERRUPTED, CommandError
 
 USAGE = """\
@@ -39,7 +40,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     given = list(sys.argv[1:] if arguments is None else arguments)
     try:
         return _dispatch(given)
-    except CommandError as error:
+    except TargetError as error:
         sys.stderr.write(f"ropewalk: {error.problem}\n")
         if error.hint:
             sys.stderr.write(f"  try: {error.hint}\n")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import ropewalk
 from ropewalk.cli._errors import SOME_FAILED, SUCCESS, CommandError
-from ropewalk.cli._target import load_module
+from ropewalk._target import load_module
 
 if TYPE_CHECKING:
     from ropewalk.cli._flags import CheckOptions

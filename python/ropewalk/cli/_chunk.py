@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from ropewalk.cli._record import Call, Failure, Format, Writer, describe_raised
-from ropewalk.cli._target import Place, loaded
+from ropewalk._target import Place, loaded
 
 #: The size of a slot in bytes.
 SLOT = 64 * 1024

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from ropewalk._target import TargetError
+
 SUCCESS = 0
 SOME_FAILED = 1
 CANNOT_GO_ON = 2
@@ -10,16 +12,11 @@ TERMINATED = 143
 PIPE_CLOSED = 141
 
 
-class CommandError(Exception):
+class CommandError(TargetError):
     """The command cannot start or cannot go on; exit status 2.
 
-    `problem` says what failed and `hint` what to try; they are printed on separate lines.
+    `problem` and `hint` are printed on separate lines.
     """
-
-    def __init__(self, problem: str, hint: str = "") -> None:
-        super().__init__(problem)
-        self.problem = problem
-        self.hint = hint
 
 
 class OutputError(CommandError):

@@ -39,7 +39,7 @@ from ropewalk.cli._progress import Progress, make_progress
 from ropewalk.cli._record import Writer
 from ropewalk.cli._report import Tally, show_failures, show_summary
 from ropewalk.cli._source import Feed, Inputs, no_inputs, open_inputs
-from ropewalk.cli._target import Place, check, find_target
+from ropewalk._target import Place, check, find_target
 from ropewalk.pool.parent._spawn import preload_complaints
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-//! The door for HTTP: tools by POST, streams as server-sent events or JSON Lines, and what operators ask for.
+//! HTTP: tools by POST, streams as server-sent events or JSON Lines, and what operators ask for.
 
 mod answers;
 mod openapi;

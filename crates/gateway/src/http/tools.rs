@@ -1,12 +1,16 @@
 //! `POST /v1/tools/NAME`.
 
+use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
+use base64::Engine as _;
+use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
+use futures::stream::Peekable;
 use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
 use http::{HeaderMap, Request as HttpRequest, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
@@ -63,8 +67,16 @@ async fn called(shared: &Shared, name: &str, request: HttpRequest<Body>) -> Resu
     if !tool.streams {
         return shared.runner.call(request).await.map(Answer::into_response);
     }
+    if request.form == Form::Msgpack {
+        let text = "the items of a stream are JSON over HTTP: send its arguments as application/json";
+        return Err(Failed::new(Code::InvalidArgument, text).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
+    }
     let as_events = wants_events(&parts.headers);
-    let items = shared.runner.stream(request).await?;
+    let mut items = shared.runner.stream(request).await?.peekable();
+    // A failure before the first item has a status of its own.
+    if let Some(Err(failed)) = Pin::new(&mut items).next_if(Result::is_err).await {
+        return Err(failed);
+    }
     Ok(streamed(items, as_events))
 }
 
@@ -127,11 +139,19 @@ fn wants_events(headers: &HeaderMap) -> bool {
     accepted.flat_map(|value| value.split(',')).any(|one| one.trim().starts_with("text/event-stream"))
 }
 
+/// An item as JSON: bytes are written in base64, as they are within JSON.
+fn text_of(answer: &Answer) -> Bytes {
+    if answer.form != Form::Raw {
+        return answer.bytes.clone();
+    }
+    Bytes::from(format!("\"{}\"", STANDARD.encode(&answer.bytes)))
+}
+
 /// Items as server-sent events, or as JSON Lines. A failure in the midst is the last one.
-fn streamed(items: Items, as_events: bool) -> Response {
+fn streamed(items: Peekable<Items>, as_events: bool) -> Response {
     let lines = items.map(move |item| {
         let (name, text) = match &item {
-            Ok(answer) => ("item", answer.bytes.clone()),
+            Ok(answer) => ("item", text_of(answer)),
             Err(failed) => ("error", Bytes::from(answers::document(failed).to_string())),
         };
         Ok::<_, std::convert::Infallible>(if as_events { event(name, &text) } else { line(&text) })

@@ -1,4 +1,4 @@
-//! The doors of the gateway, with a runner in place of workers.
+//! What the gateway serves, with a runner in place of workers.
 
 mod http;
 mod rpc;
@@ -25,8 +25,15 @@ struct Seen {
     open: AtomicBool,
 }
 
-/// Tells that a call's future was dropped.
+/// Counts when a call's future is dropped early.
 struct Leaving(Arc<Seen>, bool);
+
+impl Leaving {
+    /// The call has ended by itself.
+    fn ended(&mut self) {
+        self.1 = true;
+    }
+}
 
 impl Drop for Leaving {
     fn drop(&mut self) {
@@ -37,7 +44,7 @@ impl Drop for Leaving {
 }
 
 /// `echo` gives its arguments; `wait` ends when the test says so; `fail` fails in the way that its arguments name;
-/// `count` streams.
+/// `count` streams, and `broken` does not get to its first item.
 struct Stub(Arc<Seen>);
 
 impl Runner for Stub {
@@ -51,7 +58,7 @@ impl Runner for Stub {
                     let mut leaving = Leaving(Arc::clone(&seen), false);
                     while !seen.open.load(Ordering::SeqCst) {
                         if request.deadline.is_some_and(|at| at <= Instant::now()) {
-                            leaving.1 = true;
+                            leaving.ended();
                             return Err(Failed::new(
                                 Code::DeadlineExceeded,
                                 "the caller's deadline has passed",
@@ -59,7 +66,7 @@ impl Runner for Stub {
                         }
                         tokio::time::sleep(Duration::from_millis(1)).await;
                     }
-                    leaving.1 = true;
+                    leaving.ended();
                     Ok(echo)
                 }
                 "meta" => Ok(Answer { form: request.form, bytes: request.metadata }),
@@ -76,9 +83,10 @@ impl Runner for Stub {
             let most: u64 =
                 std::str::from_utf8(&request.arguments).ok().and_then(|text| text.parse().ok()).unwrap_or(3);
             let form = request.form;
-            let items = stream::unfold((0_u64, leaving), move |(number, mut leaving)| async move {
+            let first = if &*request.tool.name == "broken" { 1000_u64 } else { 0 };
+            let items = stream::unfold((first, leaving), move |(number, mut leaving)| async move {
                 if number == most {
-                    leaving.1 = true;
+                    leaving.ended();
                     return None;
                 }
                 let item = if number == 1000 {
@@ -127,6 +135,7 @@ fn tool(name: &str, streams: bool) -> Tool {
         output_schema: String::from("true"),
         streams,
         timeout: None,
+        deadline: None,
         retries: 0,
         engine: 0,
         function: None,
@@ -140,7 +149,11 @@ fn server(change: impl FnOnce(&mut Settings)) -> (Server, Arc<Seen>) {
     let mut settings = Settings { http: Some(address), grpc: Some(address), ..Settings::default() };
     change(&mut settings);
     let tools: Tools = ["echo", "wait", "meta", "fail"].map(|name| tool(name, false)).into_iter().collect();
-    let tools = tools.iter().map(|known| tool(&known.name, false)).chain([tool("count", true)]).collect();
+    let tools = tools
+        .iter()
+        .map(|known| tool(&known.name, false))
+        .chain(["broken", "count"].map(|name| tool(name, true)))
+        .collect();
     let server = Server::start(&settings, tools, Arc::new(Stub(Arc::clone(&seen)))).expect("a server");
     (server, seen)
 }

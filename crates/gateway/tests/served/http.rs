@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use ropewalk_gateway::Server;
+use ropewalk_gateway::{Server, Tokens};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -139,7 +139,7 @@ async fn health_and_readiness_are_two_things() {
 async fn tools_are_listed_and_described() {
     let (server, _) = server(|_| {});
     let tools = ask(&server, "GET", "/v1/tools", &[], b"").await.json();
-    assert_eq!(tools.pointer("/tools/0/name"), Some(&json!("count")));
+    assert_eq!(tools.pointer("/tools/1/name"), Some(&json!("count")));
     assert_eq!(tools.pointer("/tools/0/input_schema"), Some(&json!({"type": "object"})));
     let document = ask(&server, "GET", "/openapi.json", &[], b"").await.json();
     assert_eq!(document.pointer("/openapi"), Some(&json!("3.1.0")));
@@ -217,4 +217,47 @@ async fn a_server_that_leaves_answers_what_has_begun() {
     assert_eq!(&asking.await.expect("an answer").body[..], b"[7]");
     assert!(drained.await.expect("drained"));
     tokio::task::spawn_blocking(move || server.stop()).await.expect("stopped");
+}
+
+#[tokio::test]
+async fn a_stream_that_fails_before_its_first_item_has_the_failure_s_status() {
+    let (server, _) = server(|_| {});
+    let said = ask(&server, "POST", "/v1/tools/broken", &[("accept", "text/event-stream")], b"{}").await;
+    assert_eq!(said.status, StatusCode::INTERNAL_SERVER_ERROR);
+    assert_eq!(said.json().pointer("/error/message"), Some(&json!("ValueError: enough")));
+}
+
+#[tokio::test]
+async fn items_are_json_and_bytes_are_base64() {
+    let (server, _) = server(|_| {});
+    let count = "/v1/tools/count";
+    let said = ask(&server, "POST", count, &[("content-type", "application/octet-stream")], b"2").await;
+    assert_eq!(&said.body[..], b"\"MA==\"\n\"MQ==\"\n");
+    let said = ask(&server, "POST", count, &[("content-type", "application/msgpack")], b"2").await;
+    assert_eq!(said.status, StatusCode::UNSUPPORTED_MEDIA_TYPE);
+}
+
+#[tokio::test]
+async fn tokens_guard_everything_but_health() {
+    let (server, _) = server(|settings| settings.tokens = Tokens::new([String::from("secret")]));
+    for path in ["/v1/tools", "/openapi.json"] {
+        let said = ask(&server, "GET", path, &[], b"").await;
+        assert_eq!(said.status, StatusCode::UNAUTHORIZED);
+        assert_eq!(said.headers.get("www-authenticate").and_then(|one| one.to_str().ok()), Some("Bearer"));
+        let said = ask(&server, "GET", path, &[("authorization", "Bearer secret")], b"").await;
+        assert_eq!(said.status, StatusCode::OK);
+    }
+    assert_eq!(ask(&server, "GET", "/healthz", &[], b"").await.status, StatusCode::OK);
+    assert_eq!(ask(&server, "GET", "/readyz", &[], b"").await.status, StatusCode::SERVICE_UNAVAILABLE);
+}
+
+#[tokio::test]
+async fn a_page_of_another_site_is_refused() {
+    let (server, _) = server(|_| {});
+    let address = server.listening().http.expect("an address");
+    let own = format!("http://{address}");
+    for (origin, status) in [(&*own, StatusCode::OK), ("http://example.org", StatusCode::FORBIDDEN)] {
+        let said = ask(&server, "POST", "/v1/tools/echo", &[("origin", origin)], b"{}").await;
+        assert_eq!(said.status, status);
+    }
 }

@@ -6,13 +6,14 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use ropewalk_gateway::Server;
+use ropewalk_gateway::{Server, Tokens};
 use serde_json::{Value, json};
 
 use crate::{server, until};
 
 /// Messages and trailers of a call by gRPC.
 struct Said {
+    http: u16,
     messages: Vec<Bytes>,
     trailers: http::HeaderMap,
 }
@@ -37,16 +38,19 @@ fn execute(tool: &str, json: &[u8]) -> Vec<u8> {
 
 async fn call(server: &Server, method: &str, message: &[u8], timeout: Option<&str>) -> Said {
     let address = server.listening().grpc.expect("an address");
+    let mut headers = vec![("content-type", "application/grpc"), ("te", "trailers")];
+    headers.extend(timeout.map(|timeout| ("grpc-timeout", timeout)));
+    post(format!("http://{address}/ropewalk.v1.Tools/{method}"), &headers, message).await
+}
+
+async fn post(url: String, headers: &[(&str, &str)], message: &[u8]) -> Said {
     let mut body = BytesMut::new();
     body.put_u8(0);
     body.put_u32(u32::try_from(message.len()).expect("short"));
     body.put_slice(message);
-    let mut request = Request::post(format!("http://{address}/ropewalk.v1.Tools/{method}"))
-        .version(http::Version::HTTP_2)
-        .header("content-type", "application/grpc")
-        .header("te", "trailers");
-    if let Some(timeout) = timeout {
-        request = request.header("grpc-timeout", timeout);
+    let mut request = Request::post(url).version(http::Version::HTTP_2);
+    for (name, value) in headers {
+        request = request.header(*name, *value);
     }
     let client: Client<_, Full<Bytes>> = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
     let response = client.request(request.body(Full::from(body.freeze())).expect("a request")).await;
@@ -56,12 +60,12 @@ async fn call(server: &Server, method: &str, message: &[u8], timeout: Option<&st
     let trailers = collected.trailers().cloned().unwrap_or(parts.headers);
     let mut bytes = collected.to_bytes();
     let mut messages = Vec::new();
-    while bytes.len() >= 5 {
+    while bytes.first() == Some(&0) && bytes.len() >= 5 {
         let head = bytes.split_to(5);
         let length = u32::from_be_bytes([head[1], head[2], head[3], head[4]]);
         messages.push(bytes.split_to(usize::try_from(length).expect("short")));
     }
-    Said { messages, trailers }
+    Said { http: parts.status.as_u16(), messages, trailers }
 }
 
 #[tokio::test]
@@ -127,6 +131,45 @@ async fn connect_speaks_json() {
     let response = client.request(request).await.expect("a response");
     let body = response.into_body().collect().await.expect("a body").to_bytes();
     let tools: Value = serde_json::from_slice(&body).expect("JSON");
-    assert_eq!(tools.pointer("/tools/0/name"), Some(&json!("count")));
-    assert_eq!(tools.pointer("/tools/0/streams"), Some(&json!(true)));
+    assert_eq!(tools.pointer("/tools/1/name"), Some(&json!("count")));
+    assert_eq!(tools.pointer("/tools/1/streams"), Some(&json!(true)));
+}
+
+/// What a service says of gRPC's own health service.
+async fn health(server: &Server, service: &str) -> Said {
+    let address = server.listening().grpc.expect("an address");
+    let url = format!("http://{address}/grpc.health.v1.Health/Check");
+    post(url, &[("content-type", "application/grpc"), ("te", "trailers")], &field(1, service.as_bytes()))
+        .await
+}
+
+#[tokio::test]
+async fn health_by_grpc_is_the_readiness() {
+    let (server, seen) = server(|_| {});
+    for service in ["", "ropewalk.v1.Tools"] {
+        seen.open.store(false, Ordering::SeqCst);
+        assert_eq!(health(&server, service).await.messages, [&b"\x08\x02"[..]], "not serving");
+        seen.open.store(true, Ordering::SeqCst);
+        assert_eq!(health(&server, service).await.messages, [&b"\x08\x01"[..]], "serving");
+    }
+    assert_eq!(health(&server, "other").await.status(), "5");
+}
+
+#[tokio::test]
+async fn a_message_beyond_the_limit_is_refused() {
+    let (server, _) = server(|settings| settings.largest = 100);
+    let said = call(&server, "Execute", &execute("echo", &[b' '; 90]), None).await;
+    assert_eq!(said.status(), "8");
+}
+
+#[tokio::test]
+async fn a_caller_without_a_token_is_not_served() {
+    let (server, _) = server(|settings| settings.tokens = Tokens::new([String::from("secret")]));
+    let address = server.listening().grpc.expect("an address");
+    let url = format!("http://{address}/ropewalk.v1.Tools/Execute");
+    let grpc = [("content-type", "application/grpc"), ("te", "trailers")];
+    let refused = post(url.clone(), &grpc, &execute("echo", b"{}")).await;
+    assert_eq!(refused.http, 401);
+    let known = [grpc[0], grpc[1], ("authorization", "Bearer secret")];
+    assert_eq!(post(url, &known, &execute("echo", b"{}")).await.status(), "0");
 }

@@ -1,7 +1,7 @@
 """Finds the function that `FILE.py:FUNCTION` or `package.module:FUNCTION` names.
 
 The command only finds the file; the zygote imports it, once for all workers, and the workers look the function up. A
-file is imported by name if that is unambiguous: its folder is put on `sys.path`, as `python FILE.py` does, and a file
+server imports it, too, because it asks its tools for their schemas. A file is imported by name if that is unambiguous: its folder is put on `sys.path`, as `python FILE.py` does, and a file
 inside a package is imported as part of that package. If another module has the name (for a file `wave.py`, for
 instance), each worker loads the file itself.
 """
@@ -21,9 +21,19 @@ from pathlib import Path
 from types import ModuleType, TracebackType
 from typing import Any
 
-from ropewalk.cli._errors import CommandError
-
 _FORMS = "name it as FILE.py:FUNCTION or as package.module:FUNCTION"
+
+
+class TargetError(Exception):
+    """There is no such file, module or function, or it cannot be loaded.
+
+    `problem` says what failed and `hint` what to try.
+    """
+
+    def __init__(self, problem: str, hint: str = "") -> None:
+        super().__init__(problem)
+        self.problem = problem
+        self.hint = hint
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,15 +55,15 @@ def find_target(text: str) -> Place:
     """Find the file or module that `text` names, and put its folder on `sys.path`; nothing is imported.
 
     Raises:
-        CommandError: no such file or module.
+        TargetError: no such file or module.
     """
     where, colon, attribute = text.rpartition(":")
     if not colon or not where or not attribute:
-        raise CommandError(f"{text!r} does not name a function", _FORMS)
+        raise TargetError(f"{text!r} does not name a function", _FORMS)
     if where.endswith(".py") or os.sep in where:
         path = Path(where).expanduser().resolve()
         if not path.is_file():
-            raise CommandError(f"there is no file {where!r}", _FORMS)
+            raise TargetError(f"there is no file {where!r}", _FORMS)
         root, dotted = _dotted_name(path)
         before = list(sys.path)
         _put_on_path(root)
@@ -76,21 +86,30 @@ def find_target(text: str) -> Place:
             if Path(f"{where}.py").is_file()
             else "check the name, or PYTHONPATH"
         )
-        raise CommandError(f"there is no module {where!r}", hint)
+        raise TargetError(f"there is no module {where!r}", hint)
     return Place(where, None, attribute, where, text)
+
+
+def find_module(text: str) -> Place:
+    """Find the file or module that `text` names, and put its folder on `sys.path`; nothing is imported.
+
+    Raises:
+        TargetError: no such file or module.
+    """
+    try:
+        return find_target(f"{text}:*")
+    except TargetError as error:
+        hint = "name it as FILE.py or as package.module" if error.hint == _FORMS else error.hint
+        raise TargetError(error.problem, hint.replace(":FUNCTION", "")) from None
 
 
 def load_module(text: str) -> ModuleType:
     """Import the file or module that `text` names, in this process.
 
     Raises:
-        CommandError: no such file or module; it fails when it is imported.
+        TargetError: no such file or module; it fails when it is imported.
     """
-    try:
-        return _module(find_target(f"{text}:*"))
-    except CommandError as error:
-        hint = "name it as FILE.py or as package.module" if error.hint == _FORMS else error.hint
-        raise CommandError(error.problem, hint.replace(":FUNCTION", "")) from None
+    return module_at(find_module(text))
 
 
 _LOADED: dict[Place, Callable[..., Any]] = {}
@@ -101,14 +120,14 @@ def loaded(place: Place) -> Callable[..., Any]:
     """Return the function in the process that runs it; its file is executed at most once.
 
     Raises:
-        CommandError: there is no such function; its file fails when it is imported; the object is not a function.
+        TargetError: there is no such function; its file fails when it is imported; the object is not a function.
     """
     function = _LOADED.get(place)
     if function is None:
         with _LOADING:
             function = _LOADED.get(place)
             if function is None:
-                function = _LOADED[place] = _attribute(_module(place), place.attribute, place.shown)
+                function = _LOADED[place] = _attribute(module_at(place), place.attribute, place.shown)
     return function
 
 
@@ -116,12 +135,17 @@ def check(place: Place) -> tuple[str, str] | None:
     """Load the function in a worker; return None, or what failed and what to try."""
     try:
         loaded(place)
-    except CommandError as error:
+    except TargetError as error:
         return error.problem, error.hint
     return None
 
 
-def _module(place: Place) -> ModuleType:
+def module_at(place: Place) -> ModuleType:
+    """Import the file or module at a place.
+
+    Raises:
+        TargetError: it fails when it is imported.
+    """
     if place.module is not None:
         name = place.module
         return _loaded(lambda: importlib.import_module(name), place.shown)
@@ -160,7 +184,7 @@ def _load_nameless(path: Path) -> ModuleType:
     name = f"ropewalk target {path.stem}"
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise CommandError(f"{path.name!r} is not a Python file", _FORMS)
+        raise TargetError(f"{path.name!r} is not a Python file", _FORMS)
     module = importlib.util.module_from_spec(spec)
     sys.modules[name] = module  # dataclasses, for instance, look their module up.
     spec.loader.exec_module(module)
@@ -175,11 +199,11 @@ def _put_on_path(folder: Path) -> None:
 def _loaded(load: Callable[[], ModuleType], shown: str) -> ModuleType:
     try:
         return load()
-    except (CommandError, KeyboardInterrupt):
+    except (TargetError, KeyboardInterrupt):
         raise
     except BaseException as error:  # a script may call sys.exit() when it is imported
         text = "".join(traceback.format_exception(type(error), error, _users(error.__traceback__))).rstrip()
-        raise CommandError(
+        raise TargetError(
             f"{shown!r} fails when it is imported:\n{text}",
             'put what must not run on import under `if __name__ == "__main__":`'
             if isinstance(error, SystemExit)
@@ -204,13 +228,13 @@ def _attribute(module: ModuleType, attribute: str, shown: str) -> Callable[[Any]
         try:
             value = getattr(value, part)
         except AttributeError:
-            raise CommandError(f"{shown!r} has no function {attribute!r}", _offer(module)) from None
+            raise TargetError(f"{shown!r} has no function {attribute!r}", _offer(module)) from None
     if not callable(value):
-        raise CommandError(
+        raise TargetError(
             f"{attribute!r} in {shown!r} is not a function but {type(value).__name__}", _offer(module)
         )
     if inspect.iscoroutinefunction(value):
-        raise CommandError(
+        raise TargetError(
             f"{attribute!r} in {shown!r} is a coroutine function",
             "wrap it: def run(value): return asyncio.run(" + attribute + "(value))",
         )

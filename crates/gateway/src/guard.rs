@@ -1,0 +1,123 @@
+//! Whose requests are served: those with a token, if there are tokens, and none that another site's page has sent.
+
+use std::fmt;
+use std::hint::black_box;
+use std::sync::Arc;
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use http::HeaderMap;
+use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+
+use crate::failed::{Code, Failed};
+
+/// The tokens of callers. They are in no text that this crate makes.
+#[derive(Clone, Default)]
+pub struct Tokens(Vec<Box<[u8]>>);
+
+impl Tokens {
+    /// Callers must have one of these; with none every caller is served.
+    pub fn new(tokens: impl IntoIterator<Item = String>) -> Self {
+        Self(tokens.into_iter().map(|token| token.into_bytes().into_boxed_slice()).collect())
+    }
+
+    /// Whether a caller is served who shows these headers.
+    fn admit(&self, headers: &HeaderMap) -> bool {
+        let Some(shown) = bearer(headers) else { return self.0.is_empty() };
+        // Each token is compared, and each to its end: the time says nothing about them.
+        self.0.is_empty() || self.0.iter().fold(false, |found, known| found | same(known, shown))
+    }
+}
+
+impl fmt::Debug for Tokens {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "Tokens({})", self.0.len())
+    }
+}
+
+/// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
+fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
+}
+
+fn same(known: &[u8], shown: &[u8]) -> bool {
+    let differing = known.iter().zip(shown).fold(0, |bits, (one, other)| bits | (one ^ other));
+    (known.len() == shown.len()) & (black_box(differing) == 0)
+}
+
+/// Whether a browser has sent it for a page of another site. Other clients send no `Origin`.
+fn is_foreign(request: &Request) -> bool {
+    let Some(origin) = request.headers().get(ORIGIN) else { return false };
+    // In HTTP/2 the host is a part of the request's line.
+    let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let host = host.or_else(|| request.headers().get(HOST).map(HeaderValue::as_bytes));
+    let site =
+        origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, site)| site.as_bytes());
+    site.is_none() || site != host
+}
+
+/// Serves a request, or refuses it. Health is everybody's to ask for.
+pub(crate) async fn guard(State(tokens): State<Arc<Tokens>>, request: Request, next: Next) -> Response {
+    if matches!(request.uri().path(), "/healthz" | "/readyz") {
+        return next.run(request).await;
+    }
+    if is_foreign(&request) {
+        let text = "a page of another site may not call this server";
+        return Failed::new(Code::PermissionDenied, text).into_response();
+    }
+    if !tokens.admit(request.headers()) {
+        // Clients of gRPC read this status as UNAUTHENTICATED.
+        let text =
+            "the request needs the header `Authorization: Bearer TOKEN`, with a token that the server knows";
+        let mut response = Failed::new(Code::Unauthenticated, text).into_response();
+        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
+        return response;
+    }
+    next.run(request).await
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn admits(tokens: &[&str], shown: Option<&str>) -> bool {
+        let mut headers = HeaderMap::new();
+        if let Some(shown) = shown {
+            headers.insert(AUTHORIZATION, shown.parse().expect("a header"));
+        }
+        Tokens::new(tokens.iter().map(|token| (*token).to_owned())).admit(&headers)
+    }
+
+    #[test]
+    fn callers_need_a_token_that_is_known() {
+        for shown in
+            [None, Some("Bearer"), Some("Bearer "), Some("Bearer aa"), Some("Bearer a"), Some("Basic ab")]
+        {
+            assert!(!admits(&["ab", "cd"], shown), "{shown:?}");
+            assert!(admits(&[], shown));
+        }
+        for shown in ["Bearer ab", "bearer cd"] {
+            assert!(admits(&["ab", "cd"], Some(shown)));
+        }
+    }
+
+    #[test]
+    fn tokens_are_not_shown() {
+        assert_eq!(format!("{:?}", Tokens::new([String::from("secret")])), "Tokens(1)");
+    }
+
+    #[test]
+    fn pages_of_other_sites_are_foreign() {
+        let foreign = |origin: &str, host: &str| {
+            let request = Request::builder().uri("/v1/tools").header(ORIGIN, origin).header(HOST, host);
+            is_foreign(&request.body(axum::body::Body::empty()).expect("a request"))
+        };
+        assert!(!foreign("http://localhost:8080", "localhost:8080"));
+        assert!(foreign("http://localhost:3000", "localhost:8080"));
+        assert!(foreign("https://example.org", "localhost:8080"));
+        assert!(foreign("null", "localhost:8080"));
+        assert!(!is_foreign(&Request::new(axum::body::Body::empty())));
+    }
+}
