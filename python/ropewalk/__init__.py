@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ropewalk import flows, journal, loop, result, shared, state as state, zmq
+    from ropewalk import flows, journal, loop, result, serving, shared, state as state, zmq
     from ropewalk._breaker import BreakerEvent, BreakerStatistics, CircuitBreaker
     from ropewalk._current import CurrentTask, current_task
     from ropewalk._errors import (
@@ -70,6 +70,7 @@ if TYPE_CHECKING:
         RemoteTraceback,
         ResultEncodeError,
         RopewalkError,
+        ServingError,
         SessionBusy,
         SessionClosed,
         SessionMissing,
@@ -85,6 +86,7 @@ if TYPE_CHECKING:
         TaskHung,
         TaskTimeout,
         TooLarge,
+        ToolError,
         TransactionEnded,
         Unsupported,
         UnwrapError,
@@ -206,6 +208,7 @@ __all__ = [
     "Runtime",
     "RuntimeSettings",
     "RuntimeStatistics",
+    "ServingError",
     "Session",
     "SessionBusy",
     "SessionClosed",
@@ -226,6 +229,7 @@ __all__ = [
     "TaskRecord",
     "TaskTimeout",
     "TooLarge",
+    "ToolError",
     "TransactionEnded",
     "Unsupported",
     "UnwrapError",
@@ -248,6 +252,7 @@ __all__ = [
     "result",
     "route",
     "run",
+    "serving",
     "share",
     "shared",
     "zmq",
@@ -306,7 +311,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in ("flows", "journal", "loop", "result", "shared", "state", "zmq"):
+    if name in ("flows", "journal", "loop", "result", "serving", "shared", "state", "zmq"):
         return import_module(f"ropewalk.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")

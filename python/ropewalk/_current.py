@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, Never
 
 from ropewalk._errors import TaskCancelled
@@ -20,6 +21,8 @@ class Here(threading.local):
 
     #: Set in a thread of a thread pool.
     call: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
+    #: What the caller of a server's tool has sent beside the arguments: a JSON object of texts, or nothing.
+    metadata: bytes = b""
     #: The task that a thread of an actor of a Ray cluster runs.
     task: _actor_task.RunningTask | None = None
 
@@ -53,11 +56,12 @@ class CurrentTask:
     true, and reports go nowhere.
     """
 
-    __slots__ = ("_task",)
+    __slots__ = ("_metadata", "_task")
 
-    def __init__(self, task: RunningTask | _actor_task.RunningTask, /) -> None:
+    def __init__(self, task: RunningTask | _actor_task.RunningTask, metadata: bytes = b"", /) -> None:
         """For `current_task` alone."""
         self._task = task
+        self._metadata = metadata
 
     @property
     def id(self) -> int:
@@ -73,6 +77,18 @@ class CurrentTask:
     def deadline(self) -> float | None:
         """Seconds that are left to this run by `deadline` and `task_timeout`; `None` without a limit."""
         return self._task.left()
+
+    @property
+    def metadata(self) -> Mapping[str, str]:
+        """What the caller of a server's tool has sent beside the arguments; empty for other tasks.
+
+        It is what the caller says, and nothing has checked it.
+        """
+        if not self._metadata:
+            return MappingProxyType({})
+        import json
+
+        return MappingProxyType(json.loads(self._metadata))
 
     @property
     def cancelled(self) -> bool:
@@ -153,6 +169,6 @@ def current_task() -> CurrentTask | None:
     """
     task = worker.running_task()
     if task is not None:
-        return CurrentTask(task)
+        return CurrentTask(task, HERE.metadata)
     of_actor = HERE.task
     return None if of_actor is None or of_actor.forked() else CurrentTask(of_actor)

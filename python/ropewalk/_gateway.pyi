@@ -1,5 +1,6 @@
 """A server of tools: the gateway, as Python starts and ends it."""
 
+from collections.abc import Callable
 from typing import Any, Protocol, final
 
 class Described(Protocol):
@@ -11,6 +12,7 @@ class Described(Protocol):
     output_schema: str
     streams: bool
     timeout: float | None
+    deadline: float | None
     retries: int
     pool: int
     call: Any
@@ -24,6 +26,7 @@ class Wanted(Protocol):
     largest: int
     connections: int
     head_timeout: float
+    tokens: list[str]
 
 @final
 class Gateway:
@@ -32,5 +35,7 @@ class Gateway:
     def __new__(cls, pools: list[Any], tools: list[Any], settings: Any) -> Gateway: ...
     @property
     def addresses(self) -> tuple[str | None, str | None]: ...
+    def explain(self, explain: Callable[[BaseException], tuple[str, str, list[tuple[str, str]]]]) -> None: ...
+    def not_ready(self) -> str | None: ...
     def drain(self, timeout: float) -> bool: ...
     def stop(self) -> None: ...

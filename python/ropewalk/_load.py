@@ -37,6 +37,7 @@ def _open(name: str) -> ModuleType:
 if TYPE_CHECKING:
     from ropewalk import (
         _bus as bus,
+        _gateway as gateway,
         _journal as journal,
         _loop as loop,
         _results as results,
@@ -50,9 +51,9 @@ else:
     def __getattr__(name: str) -> ModuleType:
         # Opened at first use: a worker does not pay for modules that it does not use, the loop's module needs asyncio,
         # and the journal's and messaging's need the main interpreter.
-        if name in ("bus", "journal", "loop", "results", "state", "zmq"):
+        if name in ("bus", "gateway", "journal", "loop", "results", "state", "zmq"):
             return _open(f"ropewalk._{name}")
         raise AttributeError(name)
 
 
-__all__ = ["bus", "journal", "loop", "results", "state", "worker", "zmq"]
+__all__ = ["bus", "gateway", "journal", "loop", "results", "state", "worker", "zmq"]

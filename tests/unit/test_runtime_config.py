@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import re
 from pathlib import Path
 from typing import Any
 
@@ -101,7 +102,7 @@ def test_what_is_wrong_is_named(tmp_path: Path, toml: str, key: str, value: Any,
     error = caught.value
     assert (error.place, error.key, error.value) == (str(file), key, value)
     said = str(error)
-    assert said.startswith(f"{file}: {key}")
+    assert re.match(rf"{re.escape(str(file))}(, line \d+)?: {re.escape(key)}", said)
     assert words in said
     assert value is None or repr(value) in said
     assert ".." not in said
@@ -318,3 +319,20 @@ def test_durations(written: str, seconds: float) -> None:
 def test_other_texts_are_no_durations(written: str) -> None:
     with pytest.raises(ValueError, match="as in '30 s'"):
         _units.seconds(written)
+
+
+@pytest.mark.parametrize(
+    ("toml", "line"),
+    [
+        ("[pools.a]\n\nworkers = 0", 3),
+        ("[pools]\n[pools.a] # a comment\n'workers' = 0", 3),
+        ("pools.a.workers = 0", 1),
+        ("[pools.b]\nworkers = 1\n[pools.a]\nworkers = 0", 4),
+        ("[pools]\na = {workers = 0}", 2),
+        ('[pools.b]\n[pools."a.b"]\nworkers = 0', 3),
+        ("[pools.a]\ndefault = 3", 2),
+    ],
+)
+def test_the_line_of_what_is_wrong_is_named(toml: str, line: int) -> None:
+    with pytest.raises(ropewalk.ConfigError, match=rf"the configuration, line {line}: "):
+        ropewalk.Runtime.from_toml(toml + "\n")

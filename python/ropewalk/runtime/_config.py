@@ -23,12 +23,14 @@ from typing import Any, cast
 from ropewalk._errors import ConfigError
 from ropewalk.pool.parent._options import _SPELLINGS
 from ropewalk.pool.parent._pool import Pool, check_settings
-from ropewalk.runtime import _units
+from ropewalk.runtime import _lines, _units
 from ropewalk.runtime._routes import why_lost
 
 #: The key with which a pool takes the settings of another one as its defaults.
 LIKE = "like"
 _TOP = ("default", "eager", "pools", "routes")
+#: The table of a server of tools (`ropewalk.serving`), which a runtime leaves to it.
+_OF_OTHERS = ("serve",)
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,9 +70,16 @@ def from_toml(source: str | os.PathLike[str], *, finds_routes: bool = False) -> 
         raise _refused(place, "", f"this is not TOML: {error}") from None
     except RecursionError:
         raise _refused(place, "", "its arrays or tables are nested too deeply") from None
+    try:
+        return _from_tables(place, read, finds_routes=finds_routes)
+    except ConfigError as error:
+        raise _lines.located(error, text) from error.__cause__
+
+
+def _from_tables(place: str, read: Mapping[str, Any], *, finds_routes: bool) -> RuntimeSettings:
     for key in read:
-        if key not in _TOP:
-            raise _unknown(place, key, read[key], _TOP)
+        if key not in _TOP and key not in _OF_OTHERS:
+            raise _unknown(place, key, read[key], (*_TOP, *_OF_OTHERS))
     made = checked(
         place,
         read.get("pools", {}),

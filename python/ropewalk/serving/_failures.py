@@ -1,0 +1,40 @@
+"""What a caller reads of an exception that a tool raised."""
+
+from __future__ import annotations
+
+from ropewalk._errors import (
+    DecodeError,
+    EncodeError,
+    FunctionLoadError,
+    InternalError,
+    TaskCancelled,
+    ToolError,
+)
+
+#: Characters of a message: it travels in a header, for which clients have limits.
+_LONGEST = 1000
+
+
+def explain(error: BaseException) -> tuple[str, str, list[tuple[str, str]]]:
+    """Returns the status of a call, by gRPC's names, the message, and what is wrong with which field.
+
+    Callers read the class and the message of an exception, and never its traceback.
+    """
+    if isinstance(error, ToolError):
+        violations = [(str(field), str(text)) for field, text in error.violations]
+        return error.status, _shortened(str(error)), violations
+    if isinstance(error, TaskCancelled):
+        return "CANCELLED", "the call was cancelled", []
+    if isinstance(error, (DecodeError, EncodeError, FunctionLoadError, InternalError)):
+        return "INTERNAL", _shortened(str(error)), []
+    try:
+        text = str(error)
+    except Exception:  # It is code of the program.
+        text = ""
+    name = type(error).__name__
+    return "UNKNOWN", _shortened(f"{name}: {text}" if text else name), []
+
+
+def _shortened(text: str) -> str:
+    text = text.encode("utf-8", "replace").decode()
+    return text if len(text) <= _LONGEST else text[: _LONGEST - 1] + "…"

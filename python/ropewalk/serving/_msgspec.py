@@ -1,0 +1,79 @@
+"""Arguments and results by msgspec."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+import msgspec
+
+from ropewalk.serving._signature import MSGPACK, Parameter, Schema, Violations, plain
+
+#: Where msgspec says that something is wrong.
+_PLACE = re.compile(r" - at `\$\.?(?P<field>.*)`$", re.DOTALL)
+#: What it says of a field of an object, whose name is not in the place.
+_FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<field>[^`]*)`")
+
+
+class Msgspec:
+    """See `Checker`."""
+
+    def __init__(self, parameters: list[Parameter], returned: Any) -> None:
+        fields: list[Any] = [
+            (each.name, each.annotation)
+            if each.is_required
+            else (each.name, each.annotation | msgspec.UnsetType, msgspec.UNSET)
+            if each.annotation is not Any
+            else (each.name, Any, msgspec.UNSET)
+            for each in parameters
+        ]
+        self._arguments = msgspec.defstruct("Arguments", fields, forbid_unknown_fields=True, kw_only=True)
+        self._names = [each.name for each in parameters]
+        self._json = msgspec.json.Decoder(self._arguments).decode
+        self._msgpack = msgspec.msgpack.Decoder(self._arguments).decode
+        self._write = msgspec.json.Encoder(enc_hook=plain).encode
+        self._write_msgpack = msgspec.msgpack.Encoder(enc_hook=plain).encode
+        self._returned = returned
+
+    def arguments_schema(self) -> Schema:
+        """See `Checker`."""
+        schema = msgspec.json.schema(self._arguments)
+        own = schema.get("$defs", {})
+        made: Schema = own.pop("Arguments")
+        made.pop("title", None)
+        if own:
+            made["$defs"] = own
+        return made
+
+    def result_schema(self) -> Schema:
+        """See `Checker`."""
+        if self._returned is Any:
+            return {}
+        try:
+            return msgspec.json.schema(self._returned)
+        except TypeError:
+            # The class of a result needs no schema: it is written as it comes.
+            return {}
+
+    def arguments(self, form: int, data: bytes) -> dict[str, Any]:
+        """See `Checker`."""
+        try:
+            read = self._msgpack(data) if form == MSGPACK else self._json(data)
+        except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            raise Violations(_violation(str(error))) from None
+        values = ((name, getattr(read, name)) for name in self._names)
+        return {name: value for name, value in values if value is not msgspec.UNSET}
+
+    def result(self, form: int, value: Any) -> bytes:
+        """See `Checker`."""
+        return self._write_msgpack(value) if form == MSGPACK else self._write(value)
+
+
+def _violation(text: str) -> tuple[str, str]:
+    place = _PLACE.search(text)
+    field = place["field"] if place else ""
+    text = text[: place.start()] if place else text
+    own = _FIELD.match(text)
+    if own:
+        field = f"{field}.{own['field']}" if field else own["field"]
+    return field, text

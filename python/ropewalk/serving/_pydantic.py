@@ -1,0 +1,96 @@
+"""Arguments and results by pydantic."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import pydantic
+import pydantic_core
+from typing_extensions import NotRequired, TypedDict
+
+from ropewalk.serving._signature import JSON, MSGPACK, Parameter, Schema, Violations, plain
+
+#: Texts are no numbers here, as in msgspec; classes of the program have their own settings.
+_CONFIG = pydantic.ConfigDict(
+    strict=True,
+    extra="forbid",
+    arbitrary_types_allowed=True,
+    val_json_bytes="base64",
+    ser_json_bytes="base64",
+)
+
+
+class Pydantic:
+    """See `Checker`."""
+
+    def __init__(self, parameters: list[Parameter], returned: Any) -> None:
+        fields = {
+            each.name: each.annotation if each.is_required else NotRequired[each.annotation]
+            for each in parameters
+        }
+        # A parameter that is not passed is not among the arguments: the function has its own default.
+        arguments: Any = TypedDict("Arguments", fields)  # type: ignore[operator]
+        arguments.__pydantic_config__ = _CONFIG
+        self._arguments: pydantic.TypeAdapter[dict[str, Any]] = pydantic.TypeAdapter(arguments)
+        self._validate = self._arguments.validator.validate_json
+        self._returned = returned
+
+    def arguments_schema(self) -> Schema:
+        """See `Checker`."""
+        schema = self._arguments.json_schema()
+        schema.pop("title", None)
+        return schema
+
+    def result_schema(self) -> Schema:
+        """See `Checker`."""
+        if self._returned is Any:
+            return {}
+        try:
+            return pydantic.TypeAdapter(self._returned).json_schema(mode="serialization")
+        except pydantic.errors.PydanticUserError:
+            # The class of a result needs no schema: it is written as it comes.
+            return {}
+
+    def arguments(self, form: int, data: bytes) -> dict[str, Any]:
+        """See `Checker`."""
+        if form == MSGPACK:
+            data = _json_of(data)
+        try:
+            read: dict[str, Any] = self._validate(data)
+        except pydantic.ValidationError as error:
+            details = error.errors(include_url=False, include_context=False, include_input=False)
+            raise Violations(*((_path(one["loc"]), one["msg"]) for one in details)) from None
+        return read
+
+    def result(self, form: int, value: Any) -> bytes:
+        """See `Checker`."""
+        if form == JSON:
+            return pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=plain)
+        import msgspec
+
+        made: Any = pydantic_core.to_jsonable_python(
+            value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain
+        )
+        return msgspec.msgpack.encode(made)
+
+
+def _json_of(data: bytes) -> bytes:
+    """Returns JSON for MessagePack, so that the same rules apply to both."""
+    try:
+        import msgspec
+    except ImportError:
+        raise Violations(
+            ("", "this server reads no MessagePack, because msgspec is not installed there: send JSON")
+        ) from None
+    try:
+        return pydantic_core.to_json(msgspec.msgpack.decode(data), bytes_mode="base64")
+    except (msgspec.DecodeError, pydantic_core.PydanticSerializationError, UnicodeDecodeError) as error:
+        raise Violations(("", f"Invalid MessagePack: {error}")) from None
+
+
+def _path(steps: Iterable[int | str]) -> str:
+    path = ""
+    for step in steps:
+        path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
+    return path

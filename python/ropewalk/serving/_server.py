@@ -1,0 +1,467 @@
+"""`Server`: tools on warm workers, for callers in any language."""
+
+from __future__ import annotations
+
+import os
+import queue
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from types import FrameType, TracebackType
+from typing import Any, Literal, Never, Self
+
+from ropewalk import _load
+from ropewalk._checked import checked_count, checked_limit
+from ropewalk._errors import ConfigError, ServingError
+from ropewalk._target import Place, TargetError, find_module, module_at
+from ropewalk.pool.parent import _exit
+from ropewalk.pool.parent._spawn import preload_complaints
+from ropewalk.runtime import _config
+from ropewalk.runtime._runtime import Runtime
+from ropewalk.serving import _settings
+from ropewalk.serving._failures import explain
+from ropewalk.serving._settings import Settings
+from ropewalk.serving._signature import Signature
+from ropewalk.serving._tool import Tool
+from ropewalk.serving._worker import Call, Warmup, tools_of
+
+#: Calls that may wait in the queue of a pool whose configuration names no `capacity`.
+_CAPACITY = 1024
+#: How often an idempotent tool may be run again.
+_RETRIES = 2
+#: The name of the pool of a server without a configuration.
+_POOL = "tools"
+#: Seconds between two looks at whether the workers are ready.
+_POLL = 0.005
+
+
+@dataclass(frozen=True, slots=True)
+class _Described:
+    """A tool, as the gateway takes it."""
+
+    name: str
+    description: str
+    input_schema: str
+    output_schema: str
+    streams: bool
+    timeout: float | None
+    deadline: float | None
+    retries: int
+    pool: int
+    call: Call
+
+
+@dataclass(frozen=True, slots=True)
+class _Wanted:
+    """How the gateway listens."""
+
+    http: str | None
+    grpc: str | None
+    threads: int
+    largest: int
+    connections: int
+    head_timeout: float
+    tokens: list[str]
+
+
+class Server:
+    """Serves the tools of a file or a module over HTTP, gRPC and Connect.
+
+    Every address serves all protocols. The tools run on the workers of pools, which end with the server. Leaving the
+    ``with`` block answers the requests that have begun; an exception ends them.
+
+    Args:
+        app: the file or the module with the tools: ``"app.py"``, ``"package.module"``. Tools that it imports are
+            served, too. Workers load it, so it must not start a server while it is imported.
+        http: the address of HTTP; port 0 is any free port. Without `http` and `grpc` it is ``"127.0.0.1:8080"``.
+        grpc: the address of gRPC.
+        config: a TOML file with a table ``[serve]`` of these settings, and with ``[pools.NAME]`` as `Runtime` takes
+            them. Arguments take precedence over the environment (``ROPEWALK_SERVE_HTTP`` and so on), and that over the
+            file.
+        workers: worker processes of a server whose configuration has no pools; by default one for each usable core.
+        threads: threads that read requests and write answers; they run no Python.
+        max_request: bytes that a request may have.
+        max_connections: connections that may be open at each address.
+        head_timeout: seconds that a client may take for the head of a request.
+        drain_timeout: seconds that requests have which have begun, when the server is asked to leave.
+        token_file: a file with the tokens of callers, one on each line, which they send as ``Authorization: Bearer``.
+            Nothing encrypts them here.
+        insecure: serve a public address though callers need no token.
+
+    Raises:
+        ServingError: the file has no tools or cannot be loaded, a tool cannot be served, or an address is public and
+            callers need no token.
+        ConfigError: a setting of the file or the environment is wrong; the error names the key and its line.
+        ExtraMissing: neither pydantic nor msgspec is installed.
+        TypeError, ValueError: an argument is invalid.
+        OSError: the file of the configuration cannot be read.
+    """
+
+    def __init__(
+        self,
+        app: str | os.PathLike[str],
+        *,
+        http: str | None = None,
+        grpc: str | None = None,
+        config: str | os.PathLike[str] | None = None,
+        workers: int | None = None,
+        threads: int | None = None,
+        max_request: int | str | None = None,
+        max_connections: int | None = None,
+        head_timeout: float | None = None,
+        drain_timeout: float | None = None,
+        token_file: str | os.PathLike[str] | None = None,
+        insecure: bool | None = None,
+    ) -> None:
+        """Checks the settings, and loads the tools. It starts nothing."""
+        path = None if config is None else os.fspath(config)
+        given = {
+            "http": http,
+            "grpc": grpc,
+            "threads": threads,
+            "max_request": max_request,
+            "max_connections": max_connections,
+            "head_timeout": head_timeout,
+            "drain_timeout": drain_timeout,
+            "token_file": None if token_file is None else os.fspath(token_file),
+            "insecure": insecure,
+        }
+        self._settings: Settings = _settings.read(given, os.environ, path).listening()
+        count = None if workers is None else checked_count("workers", workers, 1)
+        self._place, self._tools = _loaded(os.fspath(app))
+        self._signatures = {
+            tool.name: Signature(tool.function, streams=tool.streams) for tool in self._tools.values()
+        }
+        self._pools = _pools(path, count)
+        self._routes = _routed(self._pools, self._tools)
+        self._runtime: Runtime | None = None
+        self._gateway: Any = None
+        self._is_closed = False
+
+    # --- what it is -------------------------------------------------------------------------------------------------
+
+    @property
+    def tools(self) -> tuple[Tool, ...]:
+        """The tools, by their names."""
+        return tuple(self._tools[name] for name in sorted(self._tools))
+
+    @property
+    def http(self) -> str | None:
+        """The address of HTTP, with the port that the system chose; `None` before the start, or without one."""
+        return None if self._gateway is None else self._gateway.addresses[0]
+
+    @property
+    def grpc(self) -> str | None:
+        """The address of gRPC; see `http`."""
+        return None if self._gateway is None else self._gateway.addresses[1]
+
+    @property
+    def runtime(self) -> Runtime:
+        """The pools, for their statistics and events.
+
+        Raises:
+            ServingError: the server has not started.
+        """
+        if self._runtime is None:
+            raise ServingError("the server has not started. Call start(), or use it in a with block")
+        return self._runtime
+
+    def not_ready(self) -> str | None:
+        """Returns why calls would wait or fail: workers that are not warm yet, for instance. `None` if it is ready."""
+        if self._is_closed:
+            return "the server has ended"
+        if self._gateway is None:
+            return "the server has not started"
+        why: str | None = self._gateway.not_ready()
+        return why
+
+    # --- its life ---------------------------------------------------------------------------------------------------
+
+    def start(self) -> Self:
+        """Starts the workers, and listens; calls that come before the workers are ready wait for them.
+
+        Raises:
+            ServingError: it was started before, or an address cannot be listened on.
+            LimitReached: the machine has no descriptors, processes or memory left.
+        """
+        if self._gateway is not None or self._is_closed:
+            raise ServingError("a server starts once. Make another one")
+        self._runtime = runtime = self._made(preload=True)
+        try:
+            names = list(dict.fromkeys(self._routes.values()))
+            # What a file starts while it is imported, threads for instance, does not survive the fork of a worker.
+            if self._place.module is not None and any(_starts_threads(runtime, name) for name in names):
+                runtime.terminate()
+                self._runtime = runtime = self._made(preload=False)
+            pools = [runtime[name] for name in names]
+            described = [self._described(tool, names) for tool in self._tools.values()]
+            self._gateway = self._listening(pools, described)
+        except BaseException:
+            runtime.terminate()
+            self._is_closed = True
+            raise
+        reader = threading.Thread(
+            target=self._gateway.explain, args=(explain,), name="ropewalk-explaining", daemon=True
+        )
+        _exit.start(reader)
+        return self
+
+    def wait_ready(self, timeout: float | None = None) -> bool:
+        """Waits until every worker has loaded the tools and has returned from their `warmup`; false if the time is up.
+
+        Raises:
+            ServingError: the workers cannot become ready; the message says why.
+        """
+        limit = checked_limit("timeout", timeout)
+        end = None if limit is None else time.monotonic() + limit
+        while (why := self.not_ready()) is not None:
+            if not why.endswith("workers are ready"):
+                raise ServingError(why)
+            if end is not None and time.monotonic() >= end:
+                return False
+            time.sleep(_POLL)
+        return True
+
+    def drain(self, timeout: float | None = None) -> bool:
+        """Takes no more requests, and ends when those that have begun are answered.
+
+        Args:
+            timeout: seconds after which what is left is ended; by default the server's `drain_timeout`.
+
+        Returns:
+            Whether all were answered.
+        """
+        limit = checked_limit("timeout", timeout)
+        limit = self._settings.drain_timeout if limit is None else limit
+        drained = self._gateway is None or bool(self._gateway.drain(limit))
+        self.close()
+        return drained
+
+    def close(self) -> None:
+        """Ends at once: what has not been answered is given up, and what runs is ended."""
+        if self._is_closed:
+            return
+        self._is_closed = True
+        if self._gateway is not None:
+            self._gateway.stop()
+        if self._runtime is not None:
+            self._runtime.terminate()
+
+    def wait(self, started: Callable[[], object] | None = None) -> int:
+        """Serves until SIGTERM, which drains the server, or Ctrl-C, which ends it at once.
+
+        It starts the server if that has not been done. A second signal ends a server that drains.
+
+        Args:
+            started: called when it listens.
+
+        Returns:
+            0 after SIGTERM, if all requests were answered; 1 if not; 130 after Ctrl-C.
+
+        Raises:
+            ServingError: another thread than the main thread calls it, or the workers cannot become ready.
+        """
+        if threading.current_thread() is not threading.main_thread():
+            raise ServingError("wait() handles signals, so it is for the main thread. Use start() and drain()")
+        came: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
+        try:
+            with _signals(came):
+                if self._gateway is None:
+                    self.start()
+                if started is not None:
+                    started()
+                return self._served(came)
+        finally:
+            self.close()
+
+    def _served(self, came: queue.SimpleQueue[int | Exception]) -> int:
+        def watch() -> None:
+            try:
+                self.wait_ready()
+            except Exception as error:
+                if not self._is_closed:
+                    came.put(error)
+
+        _exit.start(threading.Thread(target=watch, name="ropewalk-warming", daemon=True))
+        first = came.get()
+        if isinstance(first, Exception):
+            raise first
+        if first == signal.SIGINT:
+            return 130
+        drained: list[bool] = []
+
+        def drain() -> None:
+            drained.append(self.drain())
+            came.put(0)
+
+        _exit.start(threading.Thread(target=drain, name="ropewalk-draining", daemon=True))
+        while (number := came.get()) != 0:
+            if not isinstance(number, Exception):
+                return 128 + number
+        return 0 if drained == [True] else 1
+
+    def __enter__(self) -> Self:
+        """Starts the server, if that has not been done."""
+        return self.start() if self._gateway is None else self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
+    ) -> Literal[False]:
+        """Drains the server; after an exception it ends at once."""
+        if kind is None:
+            self.drain()
+        else:
+            self.close()
+        return False
+
+    def __reduce__(self) -> Never:
+        """Raises `TypeError`: a server belongs to its process."""
+        raise TypeError("a Server cannot be pickled: it belongs to its process")
+
+    def __repr__(self) -> str:
+        addresses = [address for address in (self.http, self.grpc) if address is not None]
+        state = "closed" if self._is_closed else ", ".join(addresses) or "not started"
+        return f"<ropewalk.serving.Server {self._place.shown} {state}>"
+
+    # --- how it is made ---------------------------------------------------------------------------------------------
+
+    def _made(self, *, preload: bool) -> Runtime:
+        """Makes the runtime: the pools load the tools before they are ready."""
+        pools = {name: dict(settings) for name, settings in self._pools.pools.items()}
+        modules = ["ropewalk.serving._worker", *_libraries()]
+        if preload and self._place.module is not None:
+            modules.append(self._place.module)
+        for name, settings in pools.items():
+            names = tuple(tool for tool, pool in self._routes.items() if pool == name)
+            settings["warmup"] = Warmup(self._place, names, settings.get("warmup"))
+            settings["preload"] = [*settings.get("preload", ()), *modules]
+            settings.setdefault("capacity", _CAPACITY)
+        return Runtime(pools, default=self._pools.default, routes=self._pools.routes)
+
+    def _described(self, tool: Tool, pools: list[str]) -> _Described:
+        signature = self._signatures[tool.name]
+        return _Described(
+            name=tool.name,
+            description=tool.description,
+            input_schema=signature.input_schema(),
+            output_schema=signature.output_schema(),
+            streams=tool.streams,
+            timeout=tool.timeout,
+            deadline=tool.deadline,
+            retries=_RETRIES if tool.idempotent else 0,
+            pool=pools.index(self._routes[tool.name]),
+            call=Call(self._place, tool.name, tool.function.__qualname__),
+        )
+
+    def _listening(self, pools: list[Any], described: list[_Described]) -> Any:
+        settings = self._settings
+        wanted = _Wanted(
+            settings.http,
+            settings.grpc,
+            settings.threads,
+            settings.max_request,
+            settings.max_connections,
+            settings.head_timeout,
+            list(settings.tokens),
+        )
+        try:
+            return _load.gateway.Gateway(pools, described, wanted)
+        except OSError as error:
+            addresses = " and ".join(each for each in (settings.http, settings.grpc) if each is not None)
+            raise ServingError(f"cannot listen on {addresses}: {error}. {ServingError.remedy}") from error
+
+
+def _libraries() -> list[str]:
+    """Returns the modules that check arguments, as far as this process has loaded them."""
+    return [name for name in ("ropewalk.serving._pydantic", "ropewalk.serving._msgspec") if name in sys.modules]
+
+
+def _starts_threads(runtime: Runtime, name: str) -> bool:
+    pool = runtime[name]
+    # The complaints are known once a task has run, or the workers have started.
+    pool.submit(int).result()
+    return any("starts threads" in complaint for complaint in preload_complaints(pool))
+
+
+def _loaded(app: str) -> tuple[Place, dict[str, Tool]]:
+    try:
+        place = find_module(app)
+        tools = tools_of(module_at(place))
+    except TargetError as error:
+        raise ServingError(f"{error.problem}. {error.hint or ServingError.remedy}") from error
+    except ValueError as error:
+        raise ServingError(f"{app}: {error}. {ServingError.remedy}") from error
+    if not tools:
+        raise ServingError(f"{app!r} has no tools. Put @tool of ropewalk.serving above a function of it")
+    return place, tools
+
+
+def _pools(path: str | None, workers: int | None) -> _config.RuntimeSettings:
+    """Returns the settings of the pools: those of the file, or one pool."""
+    tables: Mapping[str, Any] = {} if path is None else _settings.tables_of(path)[1]
+    if path is not None and any(key in tables for key in ("pools", "default", "routes", "eager")):
+        if workers is not None:
+            raise ServingError(f"workers is for a server without pools of its own, and {path} has some")
+        made = _config.from_toml(path)
+    else:
+        of_pool = {} if workers is None else {"workers": workers}
+        unknown = [key for key in tables if key != _settings.TABLE]
+        if unknown:
+            # Its error names the key, and what is allowed.
+            assert path is not None
+            _config.from_toml(path)
+        made = _config.checked("Server()", {_POOL: of_pool}, None, {}, False)
+    pools: dict[str, Any] = {}
+    for name, settings in made.pools.items():
+        kind = settings.get("kind", "auto")
+        if kind not in ("auto", "process", "interpreter"):
+            key = f"pools.{name}.kind"
+            raise ConfigError(
+                f"{path}: {key}={kind!r}: tools run in worker processes or interpreters. "
+                f"Allowed: process, interpreter",
+                path or "",
+                key,
+                kind,
+                ("process", "interpreter"),
+            )
+        pools[name] = {**settings, "kind": "process" if kind == "auto" else kind}
+    return _config.RuntimeSettings(pools, made.default, made.routes, made.eager)
+
+
+def _routed(pools: _config.RuntimeSettings, tools: Mapping[str, Tool]) -> dict[str, str]:
+    """Returns the name of the pool of each tool."""
+    # It makes no pool until one is asked for.
+    runtime = Runtime(pools.pools, default=pools.default, routes=pools.routes)
+    found: dict[str, str] = {}
+    for tool in tools.values():
+        name = runtime.route_of(tool.function) if tool.pool is None else tool.pool
+        if name not in runtime:
+            raise ServingError(
+                f"the tool {tool.name!r} wants the pool {name!r}, and there is none: name one of "
+                f"{', '.join(runtime)}, or add [pools.{name}] to the configuration"
+            )
+        found[tool.name] = name
+    return found
+
+
+@contextmanager
+def _signals(came: queue.SimpleQueue[int | Exception]) -> Iterator[None]:
+    """Puts signals into a queue; workers that are started meanwhile ignore SIGTERM, which they receive beside us."""
+
+    def handle(number: int, _frame: FrameType | None) -> None:
+        came.put(number)
+
+    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
+    drains = signal.SIGTERM in _exit.DRAINING
+    _exit.DRAINING.add(signal.SIGTERM)
+    try:
+        yield
+    finally:
+        if not drains:
+            _exit.DRAINING.discard(signal.SIGTERM)
+        for number, handler in before.items():
+            signal.signal(number, handler)

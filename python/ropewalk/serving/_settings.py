@@ -1,0 +1,222 @@
+"""How a server listens and ends: from arguments, the environment and a file, in this order of precedence."""
+
+from __future__ import annotations
+
+import ipaddress
+import tomllib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any, cast
+
+from ropewalk._checked import checked_count, checked_seconds, checked_switch
+from ropewalk._errors import ConfigError, ServingError
+from ropewalk.runtime import _units
+from ropewalk.runtime._lines import located
+
+#: The table of the file, and the beginning of the variables of the environment.
+TABLE = "serve"
+PREFIX = "ROPEWALK_SERVE_"
+#: Where a server listens if nothing says so.
+DEFAULT_HTTP = "127.0.0.1:8080"
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """The settings of a server."""
+
+    #: Where HTTP is served; gRPC and Connect are served there, too.
+    http: str | None = None
+    #: Where gRPC is served; the others are served there, too.
+    grpc: str | None = None
+    #: Threads that read requests and write answers.
+    threads: int = 2
+    #: Bytes that a request may have.
+    max_request: int = 16 << 20
+    #: Connections that may be open at each address.
+    max_connections: int = 16_384
+    #: Seconds that a client may take for the head of a request.
+    head_timeout: float = 10.0
+    #: Seconds that requests have which have begun, when the server is asked to leave.
+    drain_timeout: float = 30.0
+    #: A file with the tokens of callers, one on each line; without one every caller is served.
+    token_file: str | None = None
+    #: Serve a public address though callers need no token.
+    insecure: bool = False
+    #: What `token_file` holds; never shown.
+    tokens: tuple[str, ...] = field(default=(), repr=False)
+
+    def listening(self) -> Settings:
+        """Returns settings with an address, and with the tokens of the file.
+
+        Raises:
+            ServingError: an address is public, and callers need no token; the file of tokens cannot be used.
+        """
+        http = self.http if self.http or self.grpc else DEFAULT_HTTP
+        tokens = self.tokens if self.token_file is None else _tokens(self.token_file)
+        for address in (http, self.grpc):
+            if address is not None and not (tokens or self.insecure or _is_local(address)):
+                raise ServingError(
+                    f"{address} is open to other machines, and every caller would be served: give callers tokens "
+                    f"(--token-file, token_file), serve 127.0.0.1, or accept it (--insecure, insecure)"
+                )
+        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
+        return Settings(**{**values, "http": http, "tokens": tokens})
+
+
+def _address(name: str, value: object) -> str:
+    if not isinstance(value, str):
+        raise TypeError(f"{name} must be an address such as '127.0.0.1:8080', not {value!r}")
+    host, colon, port = value.rpartition(":")
+    host = "127.0.0.1" if host == "localhost" else host
+    try:
+        ip = ipaddress.ip_address(host.removeprefix("[").removesuffix("]"))
+        number = int(port)
+    except ValueError:
+        ip, number = None, -1
+    if not colon or ip is None or not 0 <= number < 65536 or not port.isdecimal():
+        raise ValueError(f"{name} must be an IP address and a port, as in '127.0.0.1:8080', not {value!r}")
+    return f"[{ip}]:{number}" if ip.version == 6 else f"{ip}:{number}"
+
+
+def _is_local(address: str) -> bool:
+    host = address.rpartition(":")[0].strip("[]")
+    return ipaddress.ip_address(host).is_loopback
+
+
+def _tokens(path: str) -> tuple[str, ...]:
+    try:
+        lines = Path(path).read_text(encoding="utf-8").splitlines()
+    except (OSError, UnicodeDecodeError) as error:
+        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
+        raise ServingError(f"the file of tokens {path!r} cannot be read: {reason}. {ServingError.remedy}") from None
+    found = tuple(line.strip() for line in lines if line.strip())
+    if not found:
+        raise ServingError(f"the file of tokens {path!r} has none: write one on each line. {ServingError.remedy}")
+    if any(not token.isascii() or not token.isprintable() or " " in token for token in found):
+        raise ServingError(
+            f"the file of tokens {path!r} has one that a header cannot carry: use ASCII without spaces"
+        )
+    return found
+
+
+def _path(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value:
+        raise TypeError(f"{name} must be the path of a file, not {value!r}")
+    return value
+
+
+def _count(name: str, value: object) -> int:
+    return checked_count(name, value, 1)
+
+
+def _bytes(name: str, value: object) -> int:
+    return checked_count(name, _units.size(value) if isinstance(value, str) else value, 1)
+
+
+def _seconds(name: str, value: object) -> float:
+    return checked_seconds(name, _units.seconds(value) if isinstance(value, str) else value)
+
+
+#: What checks each setting.
+CHECKS: Mapping[str, Callable[[str, object], Any]] = {
+    "http": _address,
+    "grpc": _address,
+    "threads": _count,
+    "max_request": _bytes,
+    "max_connections": _count,
+    "head_timeout": _seconds,
+    "drain_timeout": _seconds,
+    "token_file": _path,
+    "insecure": checked_switch,
+}
+
+
+def read(arguments: Mapping[str, Any], environment: Mapping[str, str], path: str | None) -> Settings:
+    """Puts the settings together: arguments that are not `None`, variables ``ROPEWALK_SERVE_HTTP`` and so on, a file.
+
+    Raises:
+        ConfigError: a setting of the environment or the file is wrong.
+        TypeError, ValueError: an argument is wrong.
+        OSError: the file cannot be read.
+    """
+    found = {} if path is None else _of_file(path)
+    found |= _of_environment(environment)
+    found |= {name: CHECKS[name](name, value) for name, value in arguments.items() if value is not None}
+    return Settings(**found)
+
+
+def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for variable, text in environment.items():
+        name = variable.removeprefix(PREFIX).lower()
+        if not variable.startswith(PREFIX):
+            continue
+        check = CHECKS.get(name)
+        if check is None:
+            allowed = tuple(PREFIX + each.upper() for each in CHECKS)
+            raise ConfigError(
+                f"the environment: {variable} is not a setting. Allowed: {', '.join(allowed)}",
+                "the environment",
+                variable,
+                text,
+                allowed,
+            )
+        value: Any = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
+        if check is _count:
+            value = int(text) if text.isdecimal() else text
+        elif check is not checked_switch:
+            value = text
+        found[name] = _checked("the environment", variable, check, value)
+    return found
+
+
+def _of_file(path: str) -> dict[str, Any]:
+    text, tables = tables_of(path)
+    table = tables.get(TABLE, {})
+    try:
+        if not isinstance(table, dict):
+            raise ConfigError(f"{path}: {TABLE}={table!r}: must be a table", path, TABLE, table)
+        return dict(_of_table(path, cast("dict[str, Any]", table)))
+    except ConfigError as error:
+        raise located(error, text) from error.__cause__
+
+
+def _of_table(path: str, table: Mapping[str, Any]) -> dict[str, Any]:
+    found: dict[str, Any] = {}
+    for name, value in table.items():
+        check = CHECKS.get(name)
+        key = f"{TABLE}.{name}"
+        if check is None:
+            raise ConfigError(
+                f"{path}: {key}={value!r}: is not a setting. Allowed: {', '.join(CHECKS)}",
+                path,
+                key,
+                value,
+                tuple(CHECKS),
+            )
+        found[name] = _checked(path, key, check, value)
+    return found
+
+
+def _checked(place: str, key: str, check: Callable[[str, object], Any], value: object) -> Any:
+    try:
+        return check(key, value)
+    except (TypeError, ValueError) as error:
+        text = str(error)
+        text = text if text.startswith(key) else f"{key} must be {text}"
+        raise ConfigError(f"{place}: {text.rstrip('.')}.", place, key, value) from error
+
+
+def tables_of(path: str) -> tuple[str, dict[str, Any]]:
+    """Reads a file of TOML: its text, and its tables.
+
+    Raises:
+        ConfigError: it is not TOML.
+        OSError: it cannot be read.
+    """
+    try:
+        text = Path(path).read_text(encoding="utf-8")
+        return text, tomllib.loads(text)
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError, RecursionError) as error:
+        raise ConfigError(f"{path}: this is not TOML: {error}", path) from None

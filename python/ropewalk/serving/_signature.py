@@ -1,0 +1,202 @@
+"""What callers may pass to a tool, and what they receive: a JSON Schema, and the code that reads and writes it.
+
+The annotations of the function decide. Either pydantic or msgspec checks them, whichever is installed; where both are,
+pydantic does, unless the annotations name a `msgspec.Struct`.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import inspect
+import json
+import types
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from typing import Any, Protocol, cast
+
+from ropewalk._errors import ExtraMissing, ServingError
+
+#: The forms of arguments and results, as the gateway numbers them (`crates/gateway/src/call.rs`).
+JSON, MSGPACK, RAW = 1, 2, 3
+#: The first byte of an answer that lists what is wrong with the arguments.
+WRONG = 0
+
+Schema = dict[str, Any]
+
+
+class Violations(Exception):
+    """Arguments do not fit: each field, such as ``"items[2].name"``, and what is wrong with it."""
+
+    def __init__(self, *found: tuple[str, str]) -> None:
+        super().__init__(*found)
+        self.found = found
+
+    def answer(self) -> bytes:
+        """Returns what a worker answers."""
+        listed = [{"field": field, "description": text} for field, text in self.found]
+        return bytes((WRONG,)) + json.dumps(listed).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a tool."""
+
+    name: str
+    annotation: Any
+    #: `inspect.Parameter.empty` if callers must pass it.
+    default: Any
+
+    @property
+    def is_required(self) -> bool:
+        """Whether callers must pass it."""
+        return self.default is inspect.Parameter.empty
+
+
+class Checker(Protocol):
+    """What pydantic and msgspec have in common: each has a module here."""
+
+    def arguments_schema(self) -> Schema:
+        """Returns the JSON Schema of the arguments, an object."""
+        ...
+
+    def result_schema(self) -> Schema:
+        """Returns the JSON Schema of the result."""
+        ...
+
+    def arguments(self, form: int, data: bytes) -> dict[str, Any]:
+        """Reads arguments.
+
+        Raises:
+            Violations: they do not fit.
+        """
+        ...
+
+    def result(self, form: int, value: Any) -> bytes:
+        """Writes a result."""
+        ...
+
+
+class Signature:
+    """A tool's parameters and its result."""
+
+    def __init__(self, function: Callable[..., Any], *, streams: bool) -> None:
+        """Reads the annotations.
+
+        Raises:
+            ServingError: callers cannot call it, or an annotation cannot be checked.
+            ExtraMissing: neither pydantic nor msgspec is installed.
+        """
+        parameters, returned = _annotations(function)
+        if streams:
+            returned = _item(returned)
+        self._checker = _checker(function, parameters, returned)
+        self._parameters = parameters
+        self._raw = parameters[0].name if [p.annotation for p in parameters] == [bytes] else None
+
+    def input_schema(self) -> str:
+        """Returns the JSON Schema of the arguments."""
+        schema = self._checker.arguments_schema()
+        properties = cast("dict[str, Schema]", schema.get("properties", {}))
+        for parameter in self._parameters:
+            if not parameter.is_required and "default" not in properties[parameter.name]:
+                _add_default(properties[parameter.name], parameter.default)
+        return json.dumps(schema)
+
+    def output_schema(self) -> str:
+        """Returns the JSON Schema of the result, or of each item of a stream."""
+        return json.dumps(self._checker.result_schema())
+
+    def decode(self, form: int, data: bytes) -> dict[str, Any]:
+        """Reads arguments.
+
+        Raises:
+            Violations: they do not fit.
+        """
+        if form == RAW:
+            if self._raw is None:
+                raise Violations(("", "the tool takes no raw bytes: it has not one parameter of type bytes"))
+            return {self._raw: data}
+        try:
+            return self._checker.arguments(form, data)
+        except RecursionError:
+            raise Violations(("", "the arguments are nested too deeply")) from None
+
+    def encode(self, form: int, value: Any) -> bytes:
+        """Writes a result, or an item of a stream: its form, then its bytes. Bytes stay as they are."""
+        if isinstance(value, (bytes, bytearray, memoryview)):
+            return b"\x03" + value
+        if form == MSGPACK:
+            return b"\x02" + self._checker.result(form, value)
+        return b"\x01" + self._checker.result(JSON, value)
+
+
+def plain(value: Any) -> Any:
+    """Returns what JSON can say of a value that neither library knows: NumPy's scalars and arrays as numbers.
+
+    Raises:
+        TypeError: nothing.
+    """
+    listed = getattr(value, "tolist", None)
+    if callable(listed):
+        return listed()
+    raise TypeError(f"a result of type {type(value).__name__!r} cannot be written as JSON")
+
+
+def _annotations(function: Callable[..., Any]) -> tuple[list[Parameter], Any]:
+    name = function.__name__
+    try:
+        hints = typing.get_type_hints(function, include_extras=True)
+    except Exception as error:  # Annotations are code of the program.
+        raise ServingError(f"the annotations of the tool {name!r} cannot be resolved: {error}") from error
+    parameters: list[Parameter] = []
+    for each in inspect.signature(function).parameters.values():
+        if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
+            raise ServingError(
+                f"callers name the arguments of a tool: the parameter {each.name!r} of {name!r} has no name for them. "
+                f"Make it a plain parameter"
+            )
+        parameters.append(Parameter(each.name, hints.get(each.name, Any), each.default))
+    return parameters, hints.get("return", Any)
+
+
+def _item(returned: Any) -> Any:
+    """Returns the type of a generator's items."""
+    of = typing.get_args(returned)
+    return of[0] if of else Any
+
+
+def _add_default(schema: Schema, default: Any) -> None:
+    try:
+        schema["default"] = json.loads(json.dumps(default, allow_nan=False))
+    except (TypeError, ValueError, RecursionError):
+        return
+
+
+def _checker(function: Callable[..., Any], parameters: list[Parameter], returned: Any) -> Checker:
+    installed = [name for name in ("pydantic", "msgspec") if importlib.util.find_spec(name) is not None]
+    if not installed:
+        raise ExtraMissing(
+            "the arguments of tools are checked by pydantic or msgspec, and neither is installed: pip install "
+            f"'ropewalk[serve]'. {ExtraMissing.remedy}"
+        )
+    named = [*(each.annotation for each in parameters), returned]
+    has_structs = any(hasattr(one, "__struct_fields__") for each in named for one in _parts(each))
+    make: Callable[[list[Parameter], Any], Checker]
+    if "pydantic" not in installed or (has_structs and "msgspec" in installed):
+        from ropewalk.serving._msgspec import Msgspec as make
+    else:
+        from ropewalk.serving._pydantic import Pydantic as make
+    try:
+        return make(parameters, returned)
+    except Exception as error:  # Both libraries have many.
+        text = str(error).strip().partition("\n")[0]
+        raise ServingError(f"an annotation of the tool {function.__name__!r} cannot be checked: {text}") from error
+
+
+def _parts(annotation: Any) -> Iterator[Any]:
+    """Yields an annotation and what stands within its brackets."""
+    yield annotation
+    if isinstance(annotation, types.GenericAlias) or typing.get_origin(annotation) is not None:
+        for part in typing.get_args(annotation):
+            yield from _parts(part)

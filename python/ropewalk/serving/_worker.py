@@ -1,0 +1,168 @@
+"""What a worker runs for a server: it loads the program's file, checks arguments, calls the tool, writes the result."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from types import ModuleType
+from typing import Any, TypeAlias
+
+from ropewalk._current import HERE
+from ropewalk._errors import ResultEncodeError, failed
+from ropewalk._target import Place, module_at
+from ropewalk.pool.wire._streams import iterate
+from ropewalk.serving._signature import Signature, Violations
+from ropewalk.serving._tool import Tool, tool_of
+
+#: Called with the number of a form, the arguments and the metadata.
+Run: TypeAlias = Callable[[int, bytes, bytes], Any]
+
+
+def tools_of(module: ModuleType) -> dict[str, Tool]:
+    """Returns the tools among the names of a module, those that it has imported included.
+
+    Raises:
+        ValueError: two of them have one name.
+    """
+    found: dict[str, Tool] = {}
+    for value in list(vars(module).values()):
+        made = tool_of(value)
+        if made is None:
+            continue
+        known = found.setdefault(made.name, made)
+        if known.function is not made.function:
+            raise ValueError(f"two tools have the name {made.name!r}")
+    return found
+
+
+class _App:
+    """A file with tools, as this process has loaded it."""
+
+    def __init__(self, place: Place) -> None:
+        self.tools = tools_of(module_at(place))
+        self._runs: dict[str, Run] = {}
+        self._lock = threading.Lock()
+
+    def run(self, name: str) -> Run:
+        """Returns what runs a tool; made once."""
+        made = self._runs.get(name)
+        if made is None:
+            tool = self.tools[name]
+            fresh = _streamed(tool) if tool.streams else _called(tool)
+            with self._lock:
+                made = self._runs.setdefault(name, fresh)
+        return made
+
+
+_APPS: dict[Place, _App] = {}
+_LOADING = threading.Lock()
+
+
+def _app(place: Place) -> _App:
+    found = _APPS.get(place)
+    if found is None:
+        with _LOADING:
+            found = _APPS.get(place)
+            if found is None:
+                found = _APPS[place] = _App(place)
+    return found
+
+
+class Call:
+    """What a server ships for a tool: the place of its file, and its name."""
+
+    def __init__(self, place: Place, name: str, function: str) -> None:
+        """Names a tool; `function` is the name of its function, which records of tasks show."""
+        self._place = place
+        self._tool = name
+        self._run: Run | None = None
+        self.__module__ = place.name.rpartition(":")[0]
+        self.__name__ = self.__qualname__ = function
+
+    def __call__(self, form: int, arguments: bytes, metadata: bytes) -> Any:
+        run = self._run
+        if run is None:
+            run = self._run = _app(self._place).run(self._tool)
+        return run(form, arguments, metadata)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        return Call, (self._place, self._tool, self.__qualname__)
+
+
+@dataclass(frozen=True)
+class Warmup:
+    """Prepares a worker: loads the file, makes what the tools need, and calls their `warmup`."""
+
+    place: Place
+    names: tuple[str, ...]
+    #: The `warmup` of the pool's own settings.
+    first: Callable[[], object] | None = None
+
+    def __call__(self) -> None:
+        if self.first is not None:
+            self.first()
+        app = _app(self.place)
+        for name in self.names:
+            app.run(name)
+        for call in _once(app.tools[name].warmup for name in self.names):
+            call()
+
+
+def _once(calls: Iterable[Callable[[], object] | None]) -> list[Callable[[], object]]:
+    """Returns functions without repetitions: several tools may share one."""
+    found: list[Callable[[], object]] = []
+    for call in calls:
+        if call is not None and call not in found:
+            found.append(call)
+    return found
+
+
+def _written(tool: Tool, signature: Signature, form: int, value: Any) -> bytes:
+    try:
+        return signature.encode(form, value)
+    except Exception as error:
+        raise failed(
+            ResultEncodeError, f"the result of the tool {tool.name!r} cannot be written: {error}"
+        ) from error
+
+
+def _called(tool: Tool) -> Run:
+    signature = Signature(tool.function, streams=False)
+    function, decode = tool.function, signature.decode
+
+    def run(form: int, arguments: bytes, metadata: bytes) -> bytes:
+        try:
+            given = decode(form, arguments)
+        except Violations as wrong:
+            return wrong.answer()
+        HERE.metadata = metadata
+        try:
+            value = function(**given)
+        finally:
+            HERE.metadata = b""
+        return _written(tool, signature, form, value)
+
+    return run
+
+
+def _streamed(tool: Tool) -> Run:
+    signature = Signature(tool.function, streams=True)
+    function, decode = tool.function, signature.decode
+
+    def run(form: int, arguments: bytes, metadata: bytes) -> Iterator[bytes]:
+        try:
+            given = decode(form, arguments)
+        except Violations as wrong:
+            yield wrong.answer()
+            return
+        HERE.metadata = metadata
+        items: Any = iterate(function(**given))
+        try:
+            for item in items:
+                yield _written(tool, signature, form, item)
+        finally:
+            items.close()
+            HERE.metadata = b""
+
+    return run
