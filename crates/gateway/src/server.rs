@@ -6,7 +6,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
+use ::http::HeaderValue;
+use ::http::header::CONTENT_TYPE;
+use axum::extract::Request;
+use axum::response::{IntoResponse as _, Response};
+use axum::routing::any;
 use axum::{Router, middleware};
+use connectrpc::ConnectRpcService;
 use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::GracefulShutdown;
@@ -15,8 +21,10 @@ use ropewalk_sync::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Runtime};
 use tokio::sync::watch;
+use tower::Service as _;
 
 use crate::call::{Readiness, Runner};
+use crate::failed::{Code, Failed};
 use crate::guard::{self, Tokens};
 use crate::http::{self, Shared};
 use crate::rpc;
@@ -96,7 +104,8 @@ impl Server {
         let shared = Arc::new(Shared::new(tools, Arc::clone(&runner), settings.largest));
         let guarded = middleware::from_fn_with_state(Arc::new(settings.tokens.clone()), guard::guard);
         let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
-        let routes = http::routes(shared).fallback_service(services).layer(guarded);
+        let routes = http::routes(shared).fallback(any(move |request| otherwise(services.clone(), request)));
+        let routes = routes.layer(guarded);
         let (leave, leaving) = watch::channel(false);
         let wanted = [settings.http, settings.grpc];
         let (count, open) = watch::channel(0);
@@ -165,6 +174,18 @@ impl Drop for Server {
             runtime.shutdown_background();
         }
     }
+}
+
+/// Serves what is no path of HTTP's own: calls of services, and what does not exist.
+async fn otherwise(mut services: ConnectRpcService, request: Request) -> Response {
+    let path = request.uri().path();
+    let of_service = path.starts_with("/ropewalk.") || path.starts_with("/grpc.");
+    let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    // A client of gRPC expects an answer of gRPC.
+    if of_service || media_type.starts_with(b"application/grpc") {
+        return services.call(request).await.into_response();
+    }
+    Failed::new(Code::NotFound, "there is nothing at this path; /openapi.json lists what is").into_response()
 }
 
 /// A listener that takes what waits in a moment's burst.

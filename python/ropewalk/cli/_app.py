@@ -17,6 +17,7 @@ usage: ropewalk map FILE.py:FUNCTION [INPUT ...] [options]
        ropewalk check FILE.toml
        ropewalk check MODULE_OR_FILE.py ... [--json]
        ropewalk flows ACTION FILE [ID]
+       ropewalk serve APP.py [options]
        ropewalk --version
 
 commands
@@ -24,6 +25,7 @@ commands
   doctor   report what this machine offers, what the pool would choose, and what needs attention
   check    try the configuration of a ropewalk.Runtime, or compare the contracts of tasks with their code
   flows    show the runs of flows in a journal, retry, cancel and fork them
+  serve    serve the tools of a file over HTTP, gRPC and Connect
 
 `ropewalk COMMAND --help` describes a command."""
 
@@ -95,9 +97,16 @@ def _dispatch(given: list[str]) -> int:
         from ropewalk.cli._flows import run_flows
 
         return run_flows(chosen)
+    if command == "serve":
+        from ropewalk.cli._flags import parse_serve
+
+        wanted = parse_serve(rest)
+        from ropewalk.cli._serve import run_serve
+
+        return run_serve(wanted)
     raise CommandError(
         f"there is no command {command!r}",
-        "ropewalk map, ropewalk doctor, ropewalk check, ropewalk flows, or ropewalk --help",
+        "ropewalk map, ropewalk doctor, ropewalk check, ropewalk flows, ropewalk serve, or ropewalk --help",
     )
 
 

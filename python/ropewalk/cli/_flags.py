@@ -25,6 +25,26 @@ FLOWS_USAGE = """ropewalk flows ls FILE [--state STATE] [--json]
        ropewalk flows fork FILE ID --from STEP [--id NEW]
        ropewalk flows send FILE EVENT [VALUE] [--run ID]"""
 
+SERVE_USAGE = "ropewalk serve APP.py [--http ADDRESS] [--grpc ADDRESS] [--config FILE.toml] [options]"
+
+SERVE_ABOUT = """\
+Serve the tools of APP.py, or of a module: its functions with @tool of ropewalk.serving. Each runs on warm worker
+processes; programs in any language call them over HTTP, gRPC and Connect, at every address."""
+
+SERVE_NOTES = """\
+settings
+  Arguments take precedence over variables of the environment (ROPEWALK_SERVE_HTTP for --http, and so on), and those
+  over the table [serve] of the configuration. The configuration may have [pools.NAME], as ropewalk.Runtime takes them.
+
+stopping
+  SIGTERM ends the server when the requests that have begun are answered. A second one ends it at once, and so does
+  Ctrl-C.
+
+exit status
+  0  SIGTERM, and every request was answered     130  stopped by Ctrl-C
+  1  SIGTERM, and the time was up                143  stopped by a second SIGTERM
+  2  could not start: bad usage, no tools, an address that is taken or public, workers that do not become ready"""
+
 FLOWS_ABOUT = """\
 Look at the runs of flows in a journal, and ask for changes. FILE is the journal that ropewalk.flows.Flows writes.
 Reading takes no lock, and no process is held up by it."""
@@ -296,6 +316,66 @@ DOCTOR_FLAGS: tuple[Flag, ...] = (
     Flag(("--json",), "options", "print one JSON object instead of text.", _SWITCH),
 )
 
+#: Texts are checked with the settings of the environment and the file.
+SERVE_FLAGS: tuple[Flag, ...] = (
+    Flag(
+        ("--http",),
+        "addresses",
+        "serve HTTP here; without --http and --grpc it is 127.0.0.1:8080. Port 0 is any free port.",
+        {"metavar": "ADDRESS"},
+    ),
+    Flag(("--grpc",), "addresses", "serve gRPC here, 127.0.0.1:50051 for instance.", {"metavar": "ADDRESS"}),
+    Flag(
+        ("--token-file",),
+        "addresses",
+        "serve callers that send one of the tokens in FILE, one on each line, as `Authorization: Bearer TOKEN`.",
+        {"metavar": "FILE"},
+    ),
+    Flag(
+        ("--insecure",),
+        "addresses",
+        "serve an address that other machines reach, though callers need no token.",
+        {"action": "store_true", "default": None},
+    ),
+    Flag(("--config", "-c"), "settings", "read [serve] and [pools.NAME] of FILE.", {"metavar": "FILE.toml"}),
+    Flag(
+        ("--workers", "-w"),
+        "settings",
+        "how many worker processes, if the configuration has no pools; by default one for each usable core.",
+        {"metavar": "N", "type": _count(1)},
+    ),
+    Flag(
+        ("--threads",),
+        "settings",
+        "threads that read requests and write answers (2).",
+        {"metavar": "N", "type": _count(1)},
+    ),
+    Flag(
+        ("--max-request",),
+        "settings",
+        "how large a request may be: bytes, or a size such as '2 MiB' (16 MiB).",
+        {"metavar": "SIZE"},
+    ),
+    Flag(
+        ("--max-connections",),
+        "settings",
+        "how many connections may be open at each address (16384).",
+        {"metavar": "N", "type": _count(1)},
+    ),
+    Flag(
+        ("--head-timeout",),
+        "settings",
+        "how long a client may take for the head of a request (10).",
+        {"metavar": "S", "type": _seconds},
+    ),
+    Flag(
+        ("--drain-timeout",),
+        "settings",
+        "how long requests have that have begun when SIGTERM comes (30).",
+        {"metavar": "S", "type": _seconds},
+    ),
+)
+
 CHECK_FLAGS: tuple[Flag, ...] = (
     Flag(("--json",), "options", "print what was found of tasks as one JSON object.", _SWITCH),
 )
@@ -399,6 +479,31 @@ def parse_map(arguments: Sequence[str]) -> MapOptions:
     if options.glob and (options.star or options.kwargs):
         made.error("--glob gives file names, which --star and --kwargs cannot spread")
     return options
+
+
+@dataclass(frozen=True, slots=True)
+class ServeOptions:
+    """The arguments of `ropewalk serve`: one field for each flag of the table; `None` for those that were not given."""
+
+    app: str
+    http: str | None
+    grpc: str | None
+    token_file: str | None
+    insecure: bool | None
+    config: str | None
+    workers: int | None
+    threads: int | None
+    max_request: str | None
+    max_connections: int | None
+    head_timeout: float | None
+    drain_timeout: float | None
+
+
+def parse_serve(arguments: Sequence[str]) -> ServeOptions:
+    """Read the arguments of `ropewalk serve`; a usage error ends the program with status 2, as argparse does."""
+    made = parser("serve", SERVE_USAGE, SERVE_ABOUT, SERVE_NOTES, SERVE_FLAGS)
+    made.add_argument("app", metavar="APP.py", help=argparse.SUPPRESS)
+    return ServeOptions(**vars(made.parse_args(list(arguments))))
 
 
 @dataclass(frozen=True, slots=True)

@@ -37,6 +37,8 @@ def line_of(text: str, key: str) -> int | None:
             found = (*table, *_parts(assigned["key"]))
         else:
             continue
+        # A table that only its own tables write stands in their headers.
+        found = found[: len(wanted)]
         if len(found) > best and wanted[: len(found)] == found:
             best, line = len(found), number
     return line

@@ -382,8 +382,10 @@ def _libraries() -> list[str]:
 
 def _starts_threads(runtime: Runtime, name: str) -> bool:
     pool = runtime[name]
-    # The complaints are known once a task has run, or the workers have started.
-    pool.submit(int).result()
+    # The zygote complains before it forks the first worker, whose `warmup` may take long. The task ends if it cannot.
+    future = pool.submit(int)
+    while not (future.done() or pool.statistics().worker_pids):
+        time.sleep(_POLL)
     return any("starts threads" in complaint for complaint in preload_complaints(pool))
 
 

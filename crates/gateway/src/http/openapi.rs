@@ -18,24 +18,27 @@ pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
 
 /// The document of these tools.
 pub(super) fn document(tools: &Tools) -> String {
+    let mut schemas = Map::new();
+    schemas.insert(String::from("Error"), error());
     let paths: Map<String, Value> = tools
         .iter()
-        .map(|tool| (format!("/v1/tools/{}", tool.name), json!({ "post": operation(tool) })))
+        .map(|tool| (format!("/v1/tools/{}", tool.name), json!({ "post": operation(tool, &mut schemas) })))
         .collect();
     let document = json!({
         "openapi": "3.1.0",
         "info": {"title": "Ropewalk tools", "version": env!("CARGO_PKG_VERSION")},
         "paths": paths,
-        "components": {"schemas": {"Error": error()}},
+        "components": {"schemas": schemas},
     });
     document.to_string()
 }
 
-fn operation(tool: &Tool) -> Value {
-    let schema = |text: &str| serde_json::from_str::<Value>(text).unwrap_or(json!(true));
+fn operation(tool: &Tool, schemas: &mut Map<String, Value>) -> Value {
+    let mut schema = |text: &str, role: &str| hoisted(text, &format!("{}.{role}", tool.name), schemas);
     let content = |schema: Value| json!({"application/json": {"schema": schema}});
     let streamed = |schema: Value| json!({"application/jsonl": {"schema": schema.clone()}, "text/event-stream": {"schema": schema}});
-    let output = schema(&tool.output_schema);
+    let input = schema(&tool.input_schema, "input");
+    let output = schema(&tool.output_schema, "output");
     let failure = json!({"description": "Why there is no result.",
         "content": content(json!({"$ref": "#/components/schemas/Error"}))});
     json!({
@@ -45,13 +48,47 @@ fn operation(tool: &Tool) -> Value {
             "name": "X-Ropewalk-Timeout", "in": "header", "required": false,
             "description": "Seconds that the caller waits.", "schema": {"type": "number", "minimum": 0},
         }],
-        "requestBody": {"required": true, "content": content(schema(&tool.input_schema))},
+        "requestBody": {"required": true, "content": content(input)},
         "responses": {
             "200": {"description": "The result.",
                 "content": if tool.streams { streamed(output) } else { content(output) }},
             "default": failure,
         },
     })
+}
+
+/// A schema whose definitions stand among the document's components: its references begin at the document's root.
+fn hoisted(text: &str, prefix: &str, schemas: &mut Map<String, Value>) -> Value {
+    let Ok(mut schema) = serde_json::from_str::<Value>(text) else { return json!(true) };
+    let own = schema.as_object_mut().and_then(|schema| schema.remove("$defs"));
+    refer(&mut schema, prefix);
+    if let Some(Value::Object(own)) = own {
+        for (name, mut definition) in own {
+            refer(&mut definition, prefix);
+            schemas.insert(format!("{prefix}.{name}"), definition);
+        }
+    }
+    schema
+}
+
+/// Changes the references to definitions.
+fn refer(schema: &mut Value, prefix: &str) {
+    match schema {
+        Value::Object(fields) => {
+            for (key, value) in fields {
+                match value {
+                    Value::String(place) if key == "$ref" => {
+                        if let Some(name) = place.strip_prefix("#/$defs/") {
+                            *place = format!("#/components/schemas/{prefix}.{name}");
+                        }
+                    }
+                    value => refer(value, prefix),
+                }
+            }
+        }
+        Value::Array(items) => items.iter_mut().for_each(|item| refer(item, prefix)),
+        _ => {}
+    }
 }
 
 fn error() -> Value {
@@ -69,4 +106,21 @@ fn error() -> Value {
             },
         }},
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn definitions_of_schemas_are_the_document_s() {
+        let text = r##"{"type": "array", "items": {"$ref": "#/$defs/A"}, "$defs":
+            {"A": {"properties": {"b": {"anyOf": [{"$ref": "#/$defs/A"}, {"type": "null"}]}}}}}"##;
+        let mut schemas = Map::new();
+        let place = "#/components/schemas/t.input.A";
+        let schema = hoisted(text, "t.input", &mut schemas);
+        assert_eq!(schema, json!({"type": "array", "items": {"$ref": place}}));
+        let definition = json!({"properties": {"b": {"anyOf": [{"$ref": place}, {"type": "null"}]}}});
+        assert_eq!(schemas.get("t.input.A"), Some(&definition));
+    }
 }

@@ -80,6 +80,11 @@ async fn what_cannot_be_called_says_why() {
     assert!(said.json().to_string().contains("larger than 100 bytes"));
     let said = ask(&server, "GET", "/v1/tools/echo", &[], b"").await;
     assert_eq!(said.status, StatusCode::METHOD_NOT_ALLOWED);
+    let said = ask(&server, "POST", "/nowhere", &[], b"{}").await;
+    assert_eq!(
+        (said.status, said.json().pointer("/error/code")),
+        (StatusCode::NOT_FOUND, Some(&json!("NOT_FOUND")))
+    );
 }
 
 #[tokio::test]

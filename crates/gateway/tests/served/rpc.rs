@@ -97,6 +97,7 @@ async fn failures_by_grpc() {
     assert_eq!(status("Execute", "count", b"{}").await, "9");
     assert_eq!(status("ExecuteStream", "echo", b"{}").await, "9");
     assert_eq!(call(&server, "Execute", b"\xff\xff\xff", None).await.status(), "3");
+    assert_eq!(status("Nothing", "echo", b"{}").await, "12");
     let said = call(&server, "Execute", &execute("fail", b"\"fields\""), None).await;
     assert!(said.trailers.contains_key("grpc-status-details-bin"));
 }

@@ -1,0 +1,63 @@
+"""`ropewalk serve`: serves the tools of a file until a signal ends it."""
+
+from __future__ import annotations
+
+import sys
+import threading
+import time
+from dataclasses import asdict
+from typing import Any
+
+import ropewalk
+from ropewalk._target import TargetError
+from ropewalk.cli._errors import CommandError
+from ropewalk.cli._flags import ServeOptions
+from ropewalk.serving import Server
+
+
+def run_serve(options: ServeOptions) -> int:
+    """Serve until SIGTERM or Ctrl-C, and return the exit status.
+
+    Raises:
+        CommandError: the server cannot start, or its workers do not become ready.
+    """
+    given: dict[str, Any] = asdict(options)
+    app = given.pop("app")
+    began = time.monotonic()
+    try:
+        server = Server(app, **given)
+        return server.wait(lambda: _show(server, app, began))
+    except OSError as error:
+        if isinstance(error, ropewalk.RopewalkError):
+            raise _refused(error) from None
+        raise CommandError(f"cannot read {options.config}: {error.strerror}") from None
+    except (ropewalk.RopewalkError, ValueError, TypeError) as error:
+        raise _refused(error) from None
+
+
+def _refused(error: Exception) -> CommandError:
+    if isinstance(error.__cause__, TargetError):
+        return CommandError(error.__cause__.problem, error.__cause__.hint)
+    # The others say what to try themselves.
+    return CommandError(str(error), error.remedy if isinstance(error, ropewalk.ConfigError) else "")
+
+
+def _show(server: Server, app: str, began: float) -> None:
+    names = [tool.name for tool in server.tools]
+    shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    for address in dict.fromkeys(each for each in (server.http, server.grpc) if each is not None):
+        _say(f"serving {app} at http://{address} (HTTP, gRPC, Connect): {shown}")
+
+    def report() -> None:
+        try:
+            if server.wait_ready():
+                _say(f"ready after {time.monotonic() - began:.1f} s")
+        except ropewalk.RopewalkError:
+            return  # `Server.wait` reports it.
+
+    threading.Thread(target=report, name="ropewalk-reporting", daemon=True).start()
+
+
+def _say(text: str) -> None:
+    sys.stderr.write(f"ropewalk: {text}\n")
+    sys.stderr.flush()
