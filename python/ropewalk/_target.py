@@ -1,7 +1,8 @@
 """Finds the function that `FILE.py:FUNCTION` or `package.module:FUNCTION` names.
 
 The command only finds the file; the zygote imports it, once for all workers, and the workers look the function up. A
-server imports it, too, because it asks its tools for their schemas. A file is imported by name if that is unambiguous: its folder is put on `sys.path`, as `python FILE.py` does, and a file
+server imports it itself, too, because it reads the schemas of its tools. A file is imported by name if that is
+unambiguous: its folder is put on `sys.path`, as `python FILE.py` does, and a file
 inside a package is imported as part of that package. If another module has the name (for a file `wave.py`, for
 instance), each worker loads the file itself.
 """

@@ -11,8 +11,8 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 import ropewalk
-from ropewalk.cli._errors import SOME_FAILED, SUCCESS, CommandError
 from ropewalk._target import load_module
+from ropewalk.cli._errors import SOME_FAILED, SUCCESS, CommandError
 
 if TYPE_CHECKING:
     from ropewalk.cli._flags import CheckOptions

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from ropewalk.cli._record import Call, Failure, Format, Writer, describe_raised
 from ropewalk._target import Place, loaded
+from ropewalk.cli._record import Call, Failure, Format, Writer, describe_raised
 
 #: The size of a slot in bytes.
 SLOT = 64 * 1024

@@ -20,6 +20,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Protocol, cast
 
 import ropewalk
+from ropewalk._target import Place, check, find_target
 from ropewalk.cli._chunk import Runner
 from ropewalk.cli._dispatch import Chunk, Dispatch, Ended, Item
 from ropewalk.cli._errors import (
@@ -39,7 +40,6 @@ from ropewalk.cli._progress import Progress, make_progress
 from ropewalk.cli._record import Writer
 from ropewalk.cli._report import Tally, show_failures, show_summary
 from ropewalk.cli._source import Feed, Inputs, no_inputs, open_inputs
-from ropewalk._target import Place, check, find_target
 from ropewalk.pool.parent._spawn import preload_complaints
 
 if TYPE_CHECKING:

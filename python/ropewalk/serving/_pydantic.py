@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any
+from typing import Any, NotRequired
 
 import pydantic
 import pydantic_core
-from typing_extensions import NotRequired, TypedDict
+from typing_extensions import TypedDict
 
 from ropewalk.serving._signature import JSON, MSGPACK, Parameter, Schema, Violations, plain
 
@@ -30,7 +30,8 @@ class Pydantic:
             for each in parameters
         }
         # A parameter that is not passed is not among the arguments: the function has its own default.
-        arguments: Any = TypedDict("Arguments", fields)  # type: ignore[operator]
+        make: Any = TypedDict
+        arguments = make("Arguments", fields)
         arguments.__pydantic_config__ = _CONFIG
         self._arguments: pydantic.TypeAdapter[dict[str, Any]] = pydantic.TypeAdapter(arguments)
         self._validate = self._arguments.validator.validate_json

@@ -8,7 +8,7 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from types import FrameType, TracebackType
@@ -16,7 +16,7 @@ from typing import Any, Literal, Never, Self
 
 from ropewalk import _load
 from ropewalk._checked import checked_count, checked_limit
-from ropewalk._errors import ConfigError, ServingError
+from ropewalk._errors import ConfigError, ServingError, of_thread
 from ropewalk._target import Place, TargetError, find_module, module_at
 from ropewalk.pool.parent import _exit
 from ropewalk.pool.parent._spawn import preload_complaints
@@ -204,11 +204,16 @@ class Server:
             runtime.terminate()
             self._is_closed = True
             raise
-        reader = threading.Thread(
-            target=self._gateway.explain, args=(explain,), name="ropewalk-explaining", daemon=True
-        )
-        _exit.start(reader)
+        self._begin("ropewalk-explaining", lambda: self._gateway.explain(explain))
         return self
+
+    def _begin(self, name: str, call: Callable[[], object]) -> None:
+        """Starts a thread that may wait for as long as the server is open: the interpreter's exit does not join it."""
+        try:
+            threading.Thread(target=call, name=name, daemon=True).start()
+        except RuntimeError as error:
+            self.close()
+            raise of_thread(name, error) from error
 
     def wait_ready(self, timeout: float | None = None) -> bool:
         """Waits until every worker has loaded the tools and has returned from their `warmup`; false if the time is up.
@@ -266,7 +271,9 @@ class Server:
             ServingError: another thread than the main thread calls it, or the workers cannot become ready.
         """
         if threading.current_thread() is not threading.main_thread():
-            raise ServingError("wait() handles signals, so it is for the main thread. Use start() and drain()")
+            raise ServingError(
+                "wait() handles signals, so it is for the main thread. Use start() and drain()"
+            )
         came: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
         try:
             with _signals(came):
@@ -286,7 +293,7 @@ class Server:
                 if not self._is_closed:
                     came.put(error)
 
-        _exit.start(threading.Thread(target=watch, name="ropewalk-warming", daemon=True))
+        self._begin("ropewalk-warming", watch)
         first = came.get()
         if isinstance(first, Exception):
             raise first
@@ -298,7 +305,7 @@ class Server:
             drained.append(self.drain())
             came.put(0)
 
-        _exit.start(threading.Thread(target=drain, name="ropewalk-draining", daemon=True))
+        self._begin("ropewalk-draining", drain)
         while (number := came.get()) != 0:
             if not isinstance(number, Exception):
                 return 128 + number
@@ -377,7 +384,9 @@ class Server:
 
 def _libraries() -> list[str]:
     """Returns the modules that check arguments, as far as this process has loaded them."""
-    return [name for name in ("ropewalk.serving._pydantic", "ropewalk.serving._msgspec") if name in sys.modules]
+    return [
+        name for name in ("ropewalk.serving._pydantic", "ropewalk.serving._msgspec") if name in sys.modules
+    ]
 
 
 def _starts_threads(runtime: Runtime, name: str) -> bool:
@@ -451,7 +460,7 @@ def _routed(pools: _config.RuntimeSettings, tools: Mapping[str, Tool]) -> dict[s
 
 
 @contextmanager
-def _signals(came: queue.SimpleQueue[int | Exception]) -> Iterator[None]:
+def _signals(came: queue.SimpleQueue[int | Exception]) -> Generator[None]:
     """Puts signals into a queue; workers that are started meanwhile ignore SIGTERM, which they receive beside us."""
 
     def handle(number: int, _frame: FrameType | None) -> None:

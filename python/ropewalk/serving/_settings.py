@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import tomllib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, cast
 
@@ -60,8 +60,7 @@ class Settings:
                     f"{address} is open to other machines, and every caller would be served: give callers tokens "
                     f"(--token-file, token_file), serve 127.0.0.1, or accept it (--insecure, insecure)"
                 )
-        values: dict[str, Any] = {each.name: getattr(self, each.name) for each in fields(self)}
-        return Settings(**{**values, "http": http, "tokens": tokens})
+        return replace(self, http=http, tokens=tokens)
 
 
 def _address(name: str, value: object) -> str:
@@ -89,10 +88,14 @@ def _tokens(path: str) -> tuple[str, ...]:
         lines = Path(path).read_text(encoding="utf-8").splitlines()
     except (OSError, UnicodeDecodeError) as error:
         reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ServingError(f"the file of tokens {path!r} cannot be read: {reason}. {ServingError.remedy}") from None
+        raise ServingError(
+            f"the file of tokens {path!r} cannot be read: {reason}. {ServingError.remedy}"
+        ) from None
     found = tuple(line.strip() for line in lines if line.strip())
     if not found:
-        raise ServingError(f"the file of tokens {path!r} has none: write one on each line. {ServingError.remedy}")
+        raise ServingError(
+            f"the file of tokens {path!r} has none: write one on each line. {ServingError.remedy}"
+        )
     if any(not token.isascii() or not token.isprintable() or " " in token for token in found):
         raise ServingError(
             f"the file of tokens {path!r} has one that a header cannot carry: use ASCII without spaces"
@@ -111,11 +114,18 @@ def _count(name: str, value: object) -> int:
 
 
 def _bytes(name: str, value: object) -> int:
-    return checked_count(name, _units.size(value) if isinstance(value, str) else value, 1)
+    return checked_count(name, _measured(name, value, _units.size), 1)
 
 
 def _seconds(name: str, value: object) -> float:
-    return checked_seconds(name, _units.seconds(value) if isinstance(value, str) else value)
+    return checked_seconds(name, _measured(name, value, _units.seconds))
+
+
+def _measured(name: str, value: object, read: Callable[[str], float]) -> object:
+    try:
+        return read(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"{name} must be {error}, not {value!r}") from None
 
 
 #: What checks each setting.
@@ -203,9 +213,7 @@ def _checked(place: str, key: str, check: Callable[[str, object], Any], value: o
     try:
         return check(key, value)
     except (TypeError, ValueError) as error:
-        text = str(error)
-        text = text if text.startswith(key) else f"{key} must be {text}"
-        raise ConfigError(f"{place}: {text.rstrip('.')}.", place, key, value) from error
+        raise ConfigError(f"{place}: {error}.", place, key, value) from error
 
 
 def tables_of(path: str) -> tuple[str, dict[str, Any]]:

@@ -182,16 +182,21 @@ def _checker(function: Callable[..., Any], parameters: list[Parameter], returned
         )
     named = [*(each.annotation for each in parameters), returned]
     has_structs = any(hasattr(one, "__struct_fields__") for each in named for one in _parts(each))
-    make: Callable[[list[Parameter], Any], Checker]
     if "pydantic" not in installed or (has_structs and "msgspec" in installed):
-        from ropewalk.serving._msgspec import Msgspec as make
+        from ropewalk.serving import _msgspec
+
+        make: Callable[[list[Parameter], Any], Checker] = _msgspec.Msgspec
     else:
-        from ropewalk.serving._pydantic import Pydantic as make
+        from ropewalk.serving import _pydantic
+
+        make = _pydantic.Pydantic
     try:
         return make(parameters, returned)
     except Exception as error:  # Both libraries have many.
         text = str(error).strip().partition("\n")[0]
-        raise ServingError(f"an annotation of the tool {function.__name__!r} cannot be checked: {text}") from error
+        raise ServingError(
+            f"an annotation of the tool {function.__name__!r} cannot be checked: {text}"
+        ) from error
 
 
 def _parts(annotation: Any) -> Iterator[Any]:

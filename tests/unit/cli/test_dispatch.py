@@ -8,9 +8,9 @@ import queue
 import pytest
 
 import ropewalk
+from ropewalk._target import Place
 from ropewalk.cli._chunk import Runner
 from ropewalk.cli._dispatch import Chunk, Dispatch, Item
-from ropewalk._target import Place
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2], [10, 20, 12], [7], [4, 3, 6], [2, 0, 1, 9, 6]])

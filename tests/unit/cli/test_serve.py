@@ -1,0 +1,175 @@
+"""`ropewalk serve`: what it prints, and how signals end it."""
+
+from __future__ import annotations
+
+import http.client
+import os
+import re
+import signal
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+from threading import Thread
+
+import pytest
+from tests.polling import children, descendants, is_alive, until
+from tests.tasks import Gate
+from tests.unit.cli.conftest import Run, command
+
+APP = """
+from pathlib import Path
+from ropewalk.serving import tool
+from tests.tasks import Gate
+
+@tool
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+@tool
+def hold(folder: str) -> int:
+    return Gate(Path(folder)).hold()
+"""
+ROOT = Path(__file__).parents[3]
+
+
+class Served:
+    """The command while it serves."""
+
+    def __init__(self, folder: Path, *arguments: str) -> None:
+        self.lines: list[str] = []
+        path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+        self.process = subprocess.Popen(
+            command("serve", "app_of_cli.py", "--http", "127.0.0.1:0", "--workers", "1", *arguments),
+            cwd=folder,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ | {"PYTHONPATH": path},
+        )
+        self.reader = Thread(target=self._read)
+        self.reader.start()
+
+    def _read(self) -> None:
+        assert self.process.stderr is not None
+        for line in self.process.stderr:
+            self.lines.append(line)
+
+    @property
+    def address(self) -> str:
+        found = until(lambda: re.search(r"http://(\S+)", "".join(self.lines)))
+        return found[1]
+
+    def wait_ready(self) -> None:
+        until(lambda: any("ready after" in line for line in self.lines))
+
+    def begin(self, tool: str, arguments: str) -> http.client.HTTPConnection:
+        connection = http.client.HTTPConnection(self.address, timeout=60)
+        connection.request("POST", f"/v1/tools/{tool}", arguments)
+        return connection
+
+    def end(self) -> int:
+        status = self.process.wait(60)
+        self.reader.join()
+        assert self.process.stderr is not None
+        self.process.stderr.close()
+        return status
+
+
+@pytest.fixture
+def served(tmp_path: Path) -> Iterator[Served]:
+    """A command that serves, on one worker."""
+    pytest.importorskip("pydantic")
+    (tmp_path / "app_of_cli.py").write_text(APP)
+    served = Served(tmp_path, "--drain-timeout", "60")
+    yield served
+    served.process.kill()
+    served.end()
+
+
+def test_it_serves_until_sigterm(served: Served) -> None:
+    connection = served.begin("add", '{"a": 2}')
+    response = connection.getresponse()
+    assert (response.status, response.read()) == (200, b"3")
+    connection.close()
+    served.wait_ready()
+    assert served.lines[0].endswith("(HTTP, gRPC, Connect): add, hold\n")
+    left = descendants(served.process.pid)
+    served.process.send_signal(signal.SIGTERM)
+    assert served.end() == 0
+    until(lambda: not any(map(is_alive, left)))
+
+
+def test_sigterm_to_every_process_drains(served: Served, gate: Gate) -> None:
+    connection = served.begin("hold", f'{{"folder": "{gate.folder}"}}')
+    until(lambda: gate.marks())
+    for pid in [*descendants(served.process.pid), served.process.pid]:
+        # As a service manager does.
+        os.kill(pid, signal.SIGTERM)
+
+    def is_refused() -> bool:
+        try:
+            served.begin("add", "{}").close()
+        except ConnectionError:
+            return True
+        return False
+
+    until(is_refused)
+    gate.open()
+    assert connection.getresponse().status == 200
+    connection.close()
+    assert served.end() == 0
+
+
+def test_a_second_signal_ends_it_at_once(served: Served, gate: Gate) -> None:
+    connection = served.begin("hold", f'{{"folder": "{gate.folder}"}}')
+    (worker,) = until(lambda: gate.marks())
+    served.process.send_signal(signal.SIGTERM)
+    until(lambda: served.process.poll() is None and children(served.process.pid))
+    served.process.send_signal(signal.SIGINT)
+    assert served.end() in (128 + signal.SIGINT, 0)
+    until(lambda: not is_alive(worker))
+    connection.close()
+
+
+def test_ctrl_c_ends_it_at_once(served: Served, gate: Gate) -> None:
+    connection = served.begin("hold", f'{{"folder": "{gate.folder}"}}')
+    (worker,) = until(lambda: gate.marks())
+    served.process.send_signal(signal.SIGINT)
+    assert served.end() == 130
+    until(lambda: not is_alive(worker))
+    connection.close()
+
+
+def test_what_cannot_be_served(run: Run, folder: Path) -> None:
+    pytest.importorskip("pydantic")
+    (folder / "tools.py").write_text("from ropewalk.serving import tool\n@tool\ndef f(): ...\n")
+    (folder / "cold.py").write_text(
+        "from ropewalk.serving import tool\ndef load():\n    raise OSError('no model')\n"
+        "@tool(warmup=load)\ndef f(): ...\n"
+    )
+    (folder / "bad.toml").write_text("[serve]\nthreads = 0\n")
+    local = ("--http", "127.0.0.1:0")
+    for arguments, words in (
+        (("nothing.py",), "there is no file 'nothing.py'\n  try: name it as FILE.py or as package.module"),
+        (("tasks_of_cli.py",), "has no tools. Put @tool of ropewalk.serving above"),
+        (("tools.py", "--http", "0.0.0.0:0"), "is open to other machines"),
+        (("tools.py", "--http", "here"), "http must be an IP address and a port"),
+        (("tools.py", "--config", "none.toml"), "cannot read none.toml: No such file or directory"),
+        (("tools.py", "--config", "bad.toml"), "bad.toml, line 2: serve.threads must be 1 or more"),
+        (("tools.py", "--token-file", "none"), "the file of tokens 'none' cannot be read"),
+        (("tools.py", "--threads", "0"), "--threads: '0' is not a whole number of at least 1"),
+        (("cold.py", *local), "no model"),
+    ):
+        done = run("serve", *arguments)
+        assert done.returncode == 2, done.stderr
+        assert words in done.stderr
+        assert "Traceback" not in done.stderr.replace(
+            "Traceback (most recent call last):\n  File", "", 5
+        ) or (arguments[0] == "cold.py")
+
+
+def test_help_names_every_setting(run: Run) -> None:
+    from ropewalk.serving._settings import CHECKS
+
+    text = run("serve", "--help").stdout
+    for name in CHECKS:
+        assert f"--{name.replace('_', '-')}" in text

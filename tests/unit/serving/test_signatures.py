@@ -1,0 +1,260 @@
+"""What callers may pass to a tool, with both libraries that check it."""
+
+from __future__ import annotations
+
+import base64
+import dataclasses
+import datetime
+import enum
+import importlib.util
+import json
+import sys
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Annotated, Any, Literal
+
+import pytest
+
+from ropewalk import ExtraMissing
+from ropewalk.serving import ServingError
+from ropewalk.serving._signature import JSON, MSGPACK, RAW, Signature, Violations
+
+if sys.version_info >= (3, 12):
+    from typing import TypedDict
+else:
+    # pydantic refuses the older one.
+    from typing_extensions import TypedDict
+
+LIBRARIES = ("pydantic", "msgspec")
+
+
+@pytest.fixture(params=LIBRARIES)
+def library(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """Each library, as if the other were not installed."""
+    pytest.importorskip(request.param)
+    hide(monkeypatch, *(one for one in LIBRARIES if one != request.param))
+    name: str = request.param
+    return name
+
+
+def hide(monkeypatch: pytest.MonkeyPatch, *names: str) -> None:
+    find = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name: None if name in names else find(name))
+
+
+class Colour(enum.Enum):
+    RED = "red"
+    BLUE = "blue"
+
+
+@dataclasses.dataclass
+class Point:
+    x: int
+    y: int = 0
+
+
+class Named(TypedDict):
+    name: str
+
+
+def everything(
+    number: int,
+    points: list[Point],
+    colour: Colour,
+    when: datetime.date,
+    names: dict[str, Named],
+    mode: Literal["fast", "slow"] = "fast",
+    data: bytes = b"",
+    maybe: float | None = None,
+    whatever: Any = None,
+) -> Point: ...
+
+
+def violations(signature: Signature, arguments: Any, form: int = JSON) -> list[str]:
+    data = arguments if isinstance(arguments, bytes) else json.dumps(arguments).encode()
+    with pytest.raises(Violations) as caught:
+        signature.decode(form, data)
+    assert all(text for _, text in caught.value.found)
+    assert json.loads(caught.value.answer()[1:])[0]["field"] == caught.value.found[0][0]
+    return [field for field, _ in caught.value.found]
+
+
+RIGHT = {
+    "number": 1,
+    "points": [{"x": 1}, {"x": 2, "y": 3}],
+    "colour": "red",
+    "when": "2024-02-29",
+    "names": {"a": {"name": "b"}},
+}
+
+
+def test_arguments_become_what_the_annotations_say(library: str) -> None:
+    signature = Signature(everything, streams=False)
+    read = signature.decode(JSON, json.dumps(RIGHT).encode())
+    assert read == {
+        "number": 1,
+        "points": [Point(1), Point(2, 3)],
+        "colour": Colour.RED,
+        "when": datetime.date(2024, 2, 29),
+        "names": {"a": {"name": "b"}},
+    }
+    data = base64.b64encode(b"\x00\xfb\xff").decode()
+    more = {"mode": "slow", "data": data, "maybe": 1, "whatever": [{}]}
+    read = signature.decode(JSON, json.dumps(RIGHT | more).encode())
+    assert (read["mode"], read["data"], read["maybe"], read["whatever"]) == (
+        "slow",
+        b"\x00\xfb\xff",
+        1.0,
+        [{}],
+    )
+
+
+@pytest.mark.parametrize(
+    ("wrong", "field"),
+    [
+        ({"number": "1"}, "number"),
+        ({"number": 1.5}, "number"),
+        ({"number": True}, "number"),
+        ({"points": [{"x": 1}, {"x": "2"}]}, "points[1].x"),
+        ({"points": [{}]}, "points[0].x"),
+        ({"colour": "green"}, "colour"),
+        ({"when": "yesterday"}, "when"),
+        ({"names": {"a": {"name": 3}}}, "names"),
+        ({"mode": "other"}, "mode"),
+        ({"data": "!"}, "data"),
+        ({"more": 1}, "more"),
+    ],
+    ids=str,
+)
+def test_a_wrong_field_is_named(library: str, wrong: dict[str, Any], field: str) -> None:
+    (found,) = violations(Signature(everything, streams=False), RIGHT | wrong)
+    assert found == field if field != "names" else found.startswith("names")
+
+
+def test_what_is_no_object_at_all(library: str) -> None:
+    signature = Signature(everything, streams=False)
+    for data in (b"", b"{", b"\xff\xfe", b"[1]", b"null", b"[" * 100_000, b'{"whatever":' + b"[" * 100_000):
+        assert violations(signature, data) == [""]
+    assert "number" in violations(signature, {})
+
+
+def test_messagepack_follows_the_same_rules(library: str) -> None:
+    msgpack = pytest.importorskip("msgspec").msgpack
+    signature = Signature(everything, streams=False)
+    read = signature.decode(MSGPACK, msgpack.encode(RIGHT | {"data": b"\x00\xff"}))
+    assert (read["points"], read["when"], read["data"]) == (
+        [Point(1), Point(2, 3)],
+        datetime.date(2024, 2, 29),
+        b"\x00\xff",
+    )
+    assert violations(signature, msgpack.encode(RIGHT | {"number": "1"}), MSGPACK) == ["number"]
+    assert violations(signature, b"\xc1", MSGPACK) == [""]
+    assert msgpack.decode(signature.encode(MSGPACK, Point(1))[1:]) == {"x": 1, "y": 0}
+
+
+def test_messagepack_without_msgspec(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pydantic")
+    monkeypatch.setitem(sys.modules, "msgspec", None)
+    with pytest.raises(Violations) as caught:
+        Signature(lambda: None, streams=False).decode(MSGPACK, b"\x80")
+    assert "msgspec is not installed" in caught.value.found[0][1]
+
+
+def test_raw_bytes_are_for_one_parameter_of_bytes(library: str) -> None:
+    def one(data: bytes) -> bytes: ...
+
+    def two(data: bytes, more: bytes = b"") -> bytes: ...
+
+    assert Signature(one, streams=False).decode(RAW, b"\x00") == {"data": b"\x00"}
+    assert violations(Signature(two, streams=False), b"\x00", RAW) == [""]
+
+
+def test_results_are_written(library: str) -> None:
+    signature = Signature(everything, streams=False)
+    for value, written in (
+        (Point(1), b'{"x":1,"y":0}'),
+        ([Colour.RED, datetime.date(2024, 2, 29)], b'["red","2024-02-29"]'),
+        (None, b"null"),
+        ("ä", '"ä"'.encode()),
+    ):
+        assert signature.encode(JSON, value) == b"\x01" + written
+        assert signature.encode(RAW, value) == b"\x01" + written, "only bytes are raw"
+    for value in (b"ab", bytearray(b"ab"), memoryview(b"ab")):
+        assert signature.encode(JSON, value) == signature.encode(MSGPACK, value) == b"\x03ab"
+    with pytest.raises(Exception, match="object"):
+        signature.encode(JSON, object())
+
+
+def test_arrays_are_written_as_lists(library: str) -> None:
+    np = pytest.importorskip("numpy")
+    signature = Signature(everything, streams=False)
+    assert signature.encode(JSON, {"a": np.arange(3), "b": np.float32(0.5)}) == b'\x01{"a":[0,1,2],"b":0.5}'
+
+
+def test_the_schema_of_arguments(library: str) -> None:
+    schema = json.loads(Signature(everything, streams=False).input_schema())
+    assert (schema["type"], schema["additionalProperties"]) == ("object", False)
+    assert schema["required"] == ["number", "points", "colour", "when", "names"]
+    assert schema["properties"]["number"]["type"] == "integer"
+    assert schema["properties"]["points"]["items"] == {"$ref": "#/$defs/Point"}
+    assert schema["properties"]["mode"]["default"] == "fast"
+    assert schema["properties"]["maybe"]["default"] is None
+    assert "default" not in schema["properties"]["data"]
+    assert set(schema["$defs"]) == {"Colour", "Named", "Point"}
+
+
+def test_the_schema_of_results(library: str) -> None:
+    def nothing() -> None: ...
+
+    def unknown(): ...  # type: ignore[no-untyped-def]
+
+    def stream() -> Iterator[int]: ...
+
+    def later() -> AsyncIterator[list[str]]: ...
+
+    def strange() -> Callable[[], int]: ...
+
+    def schema(function: Callable[..., Any], streams: bool = False) -> Any:
+        return json.loads(Signature(function, streams=streams).output_schema())
+
+    assert schema(nothing) == {"type": "null"}
+    assert schema(unknown) == schema(strange) == {}
+    assert schema(stream, True) == {"type": "integer"}
+    assert schema(later, True) == {"type": "array", "items": {"type": "string"}}
+
+
+def test_constraints_of_the_library() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    def bounded(n: int) -> int: ...
+
+    bounded.__annotations__["n"] = Annotated[int, pydantic.Field(gt=0, description="How many.")]
+    signature = Signature(bounded, streams=False)
+    assert violations(signature, {"n": 0}) == ["n"]
+    assert json.loads(signature.input_schema())["properties"]["n"]["description"] == "How many."
+
+
+def test_a_struct_is_checked_by_msgspec() -> None:
+    msgspec = pytest.importorskip("msgspec")
+    pytest.importorskip("pydantic")
+    shape = msgspec.defstruct("Shape", [("sides", int)])
+
+    def corners(shapes: list[shape]) -> int: ...  # type: ignore[valid-type]
+
+    corners.__annotations__["shapes"] = list[shape]  # type: ignore[valid-type]
+    signature = Signature(corners, streams=False)
+    assert signature.decode(JSON, b'{"shapes": [{"sides": 3}]}') == {"shapes": [shape(3)]}
+    assert violations(signature, {"shapes": [{"sides": "3"}]}) == ["shapes[0].sides"]
+
+
+def test_without_a_library(monkeypatch: pytest.MonkeyPatch) -> None:
+    hide(monkeypatch, *LIBRARIES)
+    with pytest.raises(ExtraMissing, match=r"pip install 'ropewalk\[serve\]'"):
+        Signature(everything, streams=False)
+
+
+def test_an_annotation_that_cannot_be_checked(library: str) -> None:
+    def strange(a: 3) -> None: ...  # type: ignore[valid-type]
+
+    strange.__annotations__["a"] = 3
+    with pytest.raises(ServingError, match="of the tool 'strange' cannot be"):
+        Signature(strange, streams=False)
