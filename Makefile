@@ -27,7 +27,7 @@ endif
 # What has no wheel for the free-threaded 3.13 and does not build there is left out; the tests that need it skip.
 EXTRAS ?= test,numpy,joblib,dask,loop$(shell $(PYTHON) -c 'import sysconfig; \
     print(",records-free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") \
-    else ",property,loop-compiled,messaging,records,science")' 2>/dev/null)
+    else ",property,loop-compiled,messaging,records,science,clients")' 2>/dev/null)
 BIN := $(abspath $(VENV))/bin
 # What maturin and pip say is kept for the day it fails.
 define MATURIN
@@ -141,10 +141,10 @@ lint-types: $(VENV)/.dev
 # The stubs of the extension's modules say what the compiled modules say; `_load` opens those that are not `_core`.
 lint-stubs: $(VENV)/.dev build
 	@MYPYPATH=python $(BIN)/python -c \
-	  'import sys; from ropewalk._load import bus, journal, loop, results, state, zmq; \
+	  'import sys; from ropewalk._load import bus, gateway, journal, loop, results, state, zmq; \
 	  from mypy.stubtest import main; sys.exit(main())' \
 	  --concise --ignore-disjoint-bases --allowlist tests/law/stubtest-allowed.txt --ignore-unused-allowlist \
-	  ropewalk._core ropewalk._worker ropewalk._bus ropewalk._journal ropewalk._results ropewalk._state ropewalk._loop ropewalk._zmq
+	  ropewalk._core ropewalk._worker ropewalk._bus ropewalk._gateway ropewalk._journal ropewalk._results ropewalk._state ropewalk._loop ropewalk._zmq
 
 lint-layers: $(VENV)/.dev build
 	@$(BIN)/lint-imports

@@ -20,7 +20,13 @@ SYNC_HOME = {"ropewalk-sync"}
 PYTHON_HOME = {"ropewalk-capi", "ropewalk-python"}
 #: Crates with a module that every interpreter may load stand on the plain C API; these have one that pyo3 confines to
 #: the main interpreter.
-MAIN_INTERPRETER = {"ropewalk-py-journal", "ropewalk-py-pool", "ropewalk-py-zmq", "ropewalk-python"}
+MAIN_INTERPRETER = {
+    "ropewalk-py-gateway",
+    "ropewalk-py-journal",
+    "ropewalk-py-pool",
+    "ropewalk-py-zmq",
+    "ropewalk-python",
+}
 
 PYTHON_CRATES = {"pyo3", "pyo3-ffi", "pyo3-build-config", "numpy"}
 SYSTEM_CRATES = {"libc", "rustix", "nix", "linux-raw-sys", "syscalls"}
@@ -30,25 +36,44 @@ SYNC_CRATES = {"loom", "parking_lot", "spin", "crossbeam-utils", "event-listener
 #: Every external dependency, and the crates that may have it. A crate that is new here may reach the system, start
 #: threads or lock by itself: say which crate needs it, and look at what it does.
 EXTERNAL = {
-    "bytes": {"messaging", "os", "shm"},
+    "axum": {"gateway"},
+    "base64": {"gateway"},
     "blake3": {"py-journal"},
+    "buffa": {"gateway"},
+    "bytes": {"gateway", "messaging", "os", "shm"},
+    "connectrpc": {"gateway"},
+    "connectrpc-build": {"gateway"},
+    "connectrpc-health": {"gateway"},
+    "connectrpc-reflection": {"gateway"},
     "crc32c": {"journal"},
     "crossbeam-deque": {"executor"},
     "foldhash": {"bus"},
+    "futures": {"gateway"},
+    "http": {"gateway"},
+    "http-body-util": {"gateway"},
+    "hyper-util": {"gateway"},
     "libc": {"os"},
     "libsodium-sys-stable": {"zmtp"},
     "loom": {"sync"},
     "memchr": {"py-pool"},
-    "pyo3": {"py-journal", "py-pool", "py-zmq", "python"},
+    "prost": {"gateway"},
+    "protox": {"gateway"},
+    "pyo3": {"py-gateway", "py-journal", "py-pool", "py-zmq", "python"},
     "pyo3-build-config": {"capi", "py-bus", "py-journal", "py-loop", "py-pool", "py-state", "py-zmq"},
     "pyo3-ffi": {"capi", "py-bus", "py-loop", "py-pool", "py-results", "py-state", "python"},
+    "serde": {"gateway"},
+    "serde_json": {"gateway"},
+    "tokio": {"gateway"},
+    "tower": {"gateway"},
     "zeroize": {"zmtp"},
     "zmij": {"py-state"},
 }
 #: The same for dependencies of tests.
 OF_TESTS = {
+    "hyper-util": {"gateway"},
     "libc": {"executor", "shm"},
     "proptest": {"executor", "messaging", "pool", "reactor", "shm", "zmtp"},
+    "tokio": {"gateway"},
 }
 #: Functions and statics that are declared rather than imported, of crates above `ropewalk-os`: the interpreter's that
 #: the bindings lack, and the unwinder's. A declaration of the C library's would be a system call.

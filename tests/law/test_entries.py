@@ -68,6 +68,7 @@ def test_every_module_asks_for_the_unwinding_routine() -> None:
 #: Native types whose objects hold no Python object, and so need not be shown to the garbage collector.
 HOLD_NOTHING = {
     "ContextBase": "the core's context",
+    "Gateway": "a server, whose engines and functions are the pools' own",
     "CallLog": "the core's journal, and tables of digests",
     "JournalBase": "the core's journal, and tickets",
     "Lent": "segments",

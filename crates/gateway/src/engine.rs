@@ -29,7 +29,7 @@ const AHEAD: u32 = 64;
 #[derive(Debug)]
 pub struct Engines {
     drivers: Vec<Arc<Driver>>,
-    /// Whether every worker has been ready once. A worker that is replaced later does not take the server out of service.
+    /// Whether every worker has been ready once. One that is replaced later does not take the server out of service.
     warm: AtomicBool,
     exceptions: Arc<Exceptions>,
 }

@@ -1,7 +1,7 @@
 //! Calls and answers as workers read and write them: pickles (protocol 5, PEP 574) of nothing but bytes.
 //!
-//! A worker's function is called with the form's number, the arguments' bytes and the metadata's. Beside them a worker
-//! finds the exceptions after which it is called again: none, because a tool that raised has answered. It returns bytes: the
+//! A worker's function is called with the form's number, the arguments' bytes and the metadata's. Beside them stand
+//! the exceptions after which it is called again: none, because a tool that raised has answered. It returns bytes: the
 //! number of a form and the result, or 0 and what is wrong with the arguments, as JSON. What a worker sends is not
 //! trusted: everything else is an error.
 

@@ -1,7 +1,7 @@
 //! The pool over gRPC, Connect and HTTP, without a word of Python.
 //!
-//! A request becomes a task of a pool's engine: its bytes go into the same rings as a program's own tasks, and no thread
-//! here takes the interpreter's lock. See `README.md`.
+//! A request becomes a task of a pool's engine: its bytes go into the same rings as a program's own tasks, and no
+//! thread here takes the interpreter's lock. See `README.md`.
 
 #![forbid(unsafe_code)]
 

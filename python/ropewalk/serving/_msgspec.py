@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ropewalk.serving._signature import MSGPACK, Parameter, Schema, Violations, plain
+from ropewalk.serving._checker import MSGPACK, Parameter, Schema, Violations, plain
 
 #: Where msgspec says that something is wrong.
 _PLACE = re.compile(r" - at `\$\.?(?P<field>.*)`$", re.DOTALL)

@@ -9,7 +9,7 @@ import pydantic
 import pydantic_core
 from typing_extensions import TypedDict
 
-from ropewalk.serving._signature import JSON, MSGPACK, Parameter, Schema, Violations, plain
+from ropewalk.serving._checker import JSON, MSGPACK, Parameter, Schema, Violations, plain
 
 #: Texts are no numbers here, as in msgspec; classes of the program have their own settings.
 _CONFIG = pydantic.ConfigDict(

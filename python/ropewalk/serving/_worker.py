@@ -12,7 +12,8 @@ from ropewalk._current import HERE
 from ropewalk._errors import ResultEncodeError, failed
 from ropewalk._target import Place, module_at
 from ropewalk.pool.wire._streams import iterate
-from ropewalk.serving._signature import Signature, Violations
+from ropewalk.serving._checker import Violations
+from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool, tool_of
 
 #: Called with the number of a form, the arguments and the metadata.

@@ -12,7 +12,7 @@ from pathlib import Path
 from threading import Thread
 
 import pytest
-from tests.polling import children, descendants, is_alive, until
+from tests.polling import descendants, is_alive, until
 from tests.tasks import Gate
 from tests.unit.cli.conftest import Run, command
 
@@ -66,6 +66,13 @@ class Served:
         connection.request("POST", f"/v1/tools/{tool}", arguments)
         return connection
 
+    def is_refused(self) -> bool:
+        try:
+            self.begin("add", "{}").close()
+        except ConnectionError:
+            return True
+        return False
+
     def end(self) -> int:
         status = self.process.wait(60)
         self.reader.join()
@@ -104,15 +111,7 @@ def test_sigterm_to_every_process_drains(served: Served, gate: Gate) -> None:
     for pid in [*descendants(served.process.pid), served.process.pid]:
         # As a service manager does.
         os.kill(pid, signal.SIGTERM)
-
-    def is_refused() -> bool:
-        try:
-            served.begin("add", "{}").close()
-        except ConnectionError:
-            return True
-        return False
-
-    until(is_refused)
+    until(served.is_refused)
     gate.open()
     assert connection.getresponse().status == 200
     connection.close()
@@ -123,9 +122,9 @@ def test_a_second_signal_ends_it_at_once(served: Served, gate: Gate) -> None:
     connection = served.begin("hold", f'{{"folder": "{gate.folder}"}}')
     (worker,) = until(lambda: gate.marks())
     served.process.send_signal(signal.SIGTERM)
-    until(lambda: served.process.poll() is None and children(served.process.pid))
+    until(served.is_refused)
     served.process.send_signal(signal.SIGINT)
-    assert served.end() in (128 + signal.SIGINT, 0)
+    assert served.end() == 128 + signal.SIGINT
     until(lambda: not is_alive(worker))
     connection.close()
 
@@ -162,9 +161,8 @@ def test_what_cannot_be_served(run: Run, folder: Path) -> None:
         done = run("serve", *arguments)
         assert done.returncode == 2, done.stderr
         assert words in done.stderr
-        assert "Traceback" not in done.stderr.replace(
-            "Traceback (most recent call last):\n  File", "", 5
-        ) or (arguments[0] == "cold.py")
+        # Workers log what their warmup raised.
+        assert "Traceback" not in done.stderr or arguments[0] == "cold.py"
 
 
 def test_help_names_every_setting(run: Run) -> None:

@@ -16,7 +16,8 @@ import pytest
 
 from ropewalk import ExtraMissing
 from ropewalk.serving import ServingError
-from ropewalk.serving._signature import JSON, MSGPACK, RAW, Signature, Violations
+from ropewalk.serving._checker import JSON, MSGPACK, RAW, Violations
+from ropewalk.serving._signature import Signature
 
 if sys.version_info >= (3, 12):
     from typing import TypedDict

@@ -1,0 +1,79 @@
+"""What the two libraries that check arguments have in common: forms, parameters, violations."""
+
+from __future__ import annotations
+
+import inspect
+import json
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+#: The forms of arguments and results, as the gateway numbers them (`crates/gateway/src/call.rs`).
+JSON, MSGPACK, RAW = 1, 2, 3
+#: The first byte of an answer that lists what is wrong with the arguments.
+WRONG = 0
+
+Schema = dict[str, Any]
+
+
+class Violations(Exception):
+    """Arguments do not fit: each field, such as ``"items[2].name"``, and what is wrong with it."""
+
+    def __init__(self, *found: tuple[str, str]) -> None:
+        super().__init__(*found)
+        self.found = found
+
+    def answer(self) -> bytes:
+        """Returns what a worker answers."""
+        listed = [{"field": field, "description": text} for field, text in self.found]
+        return bytes((WRONG,)) + json.dumps(listed).encode()
+
+
+@dataclass(frozen=True, slots=True)
+class Parameter:
+    """A parameter of a tool."""
+
+    name: str
+    annotation: Any
+    #: `inspect.Parameter.empty` if callers must pass it.
+    default: Any
+
+    @property
+    def is_required(self) -> bool:
+        """Whether callers must pass it."""
+        return self.default is inspect.Parameter.empty
+
+
+class Checker(Protocol):
+    """What pydantic and msgspec have in common: each has a module here."""
+
+    def arguments_schema(self) -> Schema:
+        """Returns the JSON Schema of the arguments, an object."""
+        ...
+
+    def result_schema(self) -> Schema:
+        """Returns the JSON Schema of the result."""
+        ...
+
+    def arguments(self, form: int, data: bytes) -> dict[str, Any]:
+        """Reads arguments.
+
+        Raises:
+            Violations: they do not fit.
+        """
+        ...
+
+    def result(self, form: int, value: Any) -> bytes:
+        """Writes a result."""
+        ...
+
+
+def plain(value: Any) -> Any:
+    """Returns what JSON can say of a value that neither library knows: NumPy's scalars and arrays as numbers.
+
+    Raises:
+        TypeError: nothing.
+    """
+    listed = getattr(value, "tolist", None)
+    if callable(listed):
+        return listed()
+    raise TypeError(f"a result of type {type(value).__name__!r} cannot be written as JSON")
