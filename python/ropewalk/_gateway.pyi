@@ -1,9 +1,9 @@
 """A server of tools: the gateway, as Python starts and ends it."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Protocol, final
 
-class Described(Protocol):
+class _Described(Protocol):
     """A tool, as the gateway takes it."""
 
     name: str
@@ -13,11 +13,12 @@ class Described(Protocol):
     streams: bool
     timeout: float | None
     deadline: float | None
+    hang: float | None
     retries: int
     pool: int
     call: Any
 
-class Wanted(Protocol):
+class _Wanted(Protocol):
     """How the gateway listens. Addresses are an IP and a port; sizes are bytes, times seconds."""
 
     http: str | None
@@ -32,10 +33,10 @@ class Wanted(Protocol):
 class Gateway:
     """A server that runs."""
 
-    def __new__(cls, pools: list[Any], tools: list[Any], settings: Any) -> Gateway: ...
+    def __new__(cls, pools: list[Any], tools: Sequence[_Described], settings: _Wanted) -> Gateway: ...
     @property
     def addresses(self) -> tuple[str | None, str | None]: ...
     def explain(self, explain: Callable[[BaseException], tuple[str, str, list[tuple[str, str]]]]) -> None: ...
-    def not_ready(self) -> str | None: ...
+    def not_ready(self) -> tuple[str, bool] | None: ...
     def drain(self, timeout: float) -> bool: ...
     def stop(self) -> None: ...

@@ -76,8 +76,21 @@ pub type Items = Pin<Box<dyn Stream<Item = Result<Answer, Failed>> + Send>>;
 pub enum Readiness {
     /// They can.
     Ready,
-    /// Not yet, or not any more: the text says why.
+    /// Not yet: so many of so many workers are ready.
+    Starting(usize, usize),
+    /// Not any more: the text says why.
     NotReady(String),
+}
+
+impl Readiness {
+    /// Why calls cannot be taken; `None` if they can.
+    pub fn why_not(&self) -> Option<String> {
+        match self {
+            Self::Ready => None,
+            Self::Starting(ready, size) => Some(format!("{ready} of {size} workers are ready")),
+            Self::NotReady(why) => Some(why.clone()),
+        }
+    }
 }
 
 /// What runs calls. Dropping a future of it gives the call up: what runs is ended.

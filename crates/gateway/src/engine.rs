@@ -53,7 +53,7 @@ impl Engines {
         }
         let payload = placed(driver.engine(), request)?;
         let deadline = left.into_iter().chain(tool.deadline).min();
-        let limits = Rare { timeout: tool.timeout, deadline, ..Rare::default() };
+        let limits = Rare { timeout: tool.timeout, deadline, hang: tool.hang, ..Rare::default() };
         let options = Options { retries: tool.retries, stream: ahead, ..limits.into() };
         let call = Call::remote(Arc::clone(function), payload);
         match driver.engine().submit(call, 0, options, true) {
@@ -240,7 +240,7 @@ impl Runner for Engines {
             let (ready, size) =
                 counted.fold((0, 0), |(ready, size), one| (ready + one.ready.min(one.size), size + one.size));
             if ready < size {
-                return Readiness::NotReady(format!("{ready} of {size} workers are ready"));
+                return Readiness::Starting(ready, size);
             }
             self.warm.store(true, Ordering::Relaxed);
         }

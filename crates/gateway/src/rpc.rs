@@ -48,7 +48,7 @@ impl Checker for Health {
         }
         Ok(match self.0.runner.readiness() {
             Readiness::Ready => Status::Serving,
-            Readiness::NotReady(_) => Status::NotServing,
+            Readiness::Starting(..) | Readiness::NotReady(_) => Status::NotServing,
         })
     }
 }

@@ -43,7 +43,7 @@ pub struct Settings {
     pub largest: usize,
     /// Connections that may be open at each address.
     pub most_connections: usize,
-    /// How long a client may take for the head of a request.
+    /// How long a client may take for the head of a request, and then for each further part of it.
     pub head_timeout: Duration,
     /// What callers must show.
     pub tokens: Tokens,
@@ -101,7 +101,8 @@ impl Server {
             .enable_io()
             .enable_time()
             .build()?;
-        let shared = Arc::new(Shared::new(tools, Arc::clone(&runner), settings.largest));
+        let shared =
+            Arc::new(Shared::new(tools, Arc::clone(&runner), settings.largest, settings.head_timeout));
         let guarded = middleware::from_fn_with_state(Arc::new(settings.tokens.clone()), guard::guard);
         let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
         let routes = http::routes(shared).fallback(any(move |request| otherwise(services.clone(), request)));

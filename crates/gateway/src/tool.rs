@@ -23,6 +23,8 @@ pub struct Tool {
     pub timeout: Option<Duration>,
     /// How long a call may take from its arrival: waiting, all runs, and the ways there and back.
     pub deadline: Option<Duration>,
+    /// How long a run may go without a sign of life.
+    pub hang: Option<Duration>,
     /// How often it may be run again when its worker dies: only a tool that may run twice has such.
     pub retries: u32,
     /// The number of its pool among the engines.

@@ -27,6 +27,7 @@ struct Described<'py> {
     streams: bool,
     timeout: Option<f64>,
     deadline: Option<f64>,
+    hang: Option<f64>,
     retries: u32,
     pool: usize,
     call: Bound<'py, PyAny>,
@@ -102,6 +103,7 @@ impl Gateway {
                 streams: tool.streams,
                 timeout: tool.timeout.map(|time| seconds("timeout", time)).transpose()?,
                 deadline: tool.deadline.map(|time| seconds("deadline", time)).transpose()?,
+                hang: tool.hang.map(|time| seconds("hang", time)).transpose()?,
                 retries: tool.retries,
                 engine: tool.pool,
                 function: Some(pool.ship(&tool.call)?),
@@ -150,12 +152,10 @@ impl Gateway {
         }
     }
 
-    /// Whether it takes calls: `None`, or why it does not.
-    fn not_ready(&self, py: Python<'_>) -> Option<String> {
-        match py.detach(|| self.server.readiness()) {
-            Readiness::Ready => None,
-            Readiness::NotReady(why) => Some(why),
-        }
+    /// Whether it takes calls: `None`, or why it does not, and whether it is starting.
+    fn not_ready(&self, py: Python<'_>) -> Option<(String, bool)> {
+        let readiness = py.detach(|| self.server.readiness());
+        readiness.why_not().map(|why| (why, matches!(readiness, Readiness::Starting(..))))
     }
 
     /// Ends it: what has not been answered is given up.

@@ -21,6 +21,7 @@ from ropewalk._target import Place, TargetError, find_module, module_at
 from ropewalk.pool.parent import _exit
 from ropewalk.pool.parent._spawn import preload_complaints
 from ropewalk.runtime import _config
+from ropewalk.runtime._lines import located
 from ropewalk.runtime._runtime import Runtime
 from ropewalk.serving import _settings
 from ropewalk.serving._failures import explain
@@ -35,11 +36,18 @@ _CAPACITY = 1024
 _RETRIES = 2
 #: The name of the pool of a server without a configuration.
 _POOL = "tools"
+#: Settings of pools that a server has no use for, and why.
+_NOT_FOR_TOOLS = {
+    "kind": "tools run in worker processes, kind='process'",
+    "retries": "a tool that may be run again says so itself: @tool(idempotent=True)",
+    "priority": "calls of tools have no priorities",
+    "writable": "the arguments of tools are copies",
+}
 #: Seconds between two looks at whether the workers are ready.
 _POLL = 0.005
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Described:
     """A tool, as the gateway takes it."""
 
@@ -50,12 +58,13 @@ class _Described:
     streams: bool
     timeout: float | None
     deadline: float | None
+    hang: float | None
     retries: int
     pool: int
     call: Call
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(slots=True)
 class _Wanted:
     """How the gateway listens."""
 
@@ -176,8 +185,8 @@ class Server:
             return "the server has ended"
         if self._gateway is None:
             return "the server has not started"
-        why: str | None = self._gateway.not_ready()
-        return why
+        found: tuple[str, bool] | None = self._gateway.not_ready()
+        return None if found is None else found[0]
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
@@ -224,8 +233,9 @@ class Server:
         limit = checked_limit("timeout", timeout)
         end = None if limit is None else time.monotonic() + limit
         while (why := self.not_ready()) is not None:
-            if not why.endswith("workers are ready"):
-                raise ServingError(why)
+            found = None if self._is_closed or self._gateway is None else self._gateway.not_ready()
+            if found is None or not found[1]:
+                raise ServingError(why if found is None else found[0])
             if end is not None and time.monotonic() >= end:
                 return False
             time.sleep(_POLL)
@@ -276,9 +286,10 @@ class Server:
             )
         came: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
         try:
-            with _signals(came):
+            with _signals(came) as heard:
                 if self._gateway is None:
                     self.start()
+                heard.set()
                 if started is not None:
                     started()
                 return self._served(came)
@@ -351,14 +362,17 @@ class Server:
 
     def _described(self, tool: Tool, pools: list[str]) -> _Described:
         signature = self._signatures[tool.name]
+        # The limits of the pool are for tools that have none.
+        pool = self._pools.pools[self._routes[tool.name]]
         return _Described(
             name=tool.name,
             description=tool.description,
             input_schema=signature.input_schema(),
             output_schema=signature.output_schema(),
             streams=tool.streams,
-            timeout=tool.timeout,
-            deadline=tool.deadline,
+            timeout=pool.get("task_timeout") if tool.timeout is None else tool.timeout,
+            deadline=pool.get("deadline") if tool.deadline is None else tool.deadline,
+            hang=pool.get("hang_timeout"),
             retries=_RETRIES if tool.idempotent else 0,
             pool=pools.index(self._routes[tool.name]),
             call=Call(self._place, tool.name, tool.function.__qualname__),
@@ -428,18 +442,13 @@ def _pools(path: str | None, workers: int | None) -> _config.RuntimeSettings:
         made = _config.checked("Server()", {_POOL: of_pool}, None, {}, False)
     pools: dict[str, Any] = {}
     for name, settings in made.pools.items():
-        kind = settings.get("kind", "auto")
-        if kind not in ("auto", "process", "interpreter"):
-            key = f"pools.{name}.kind"
-            raise ConfigError(
-                f"{path}: {key}={kind!r}: tools run in worker processes or interpreters. "
-                f"Allowed: process, interpreter",
-                path or "",
-                key,
-                kind,
-                ("process", "interpreter"),
-            )
-        pools[name] = {**settings, "kind": "process" if kind == "auto" else kind}
+        for key, why in _NOT_FOR_TOOLS.items():
+            if key in settings and not (key == "kind" and settings[key] in ("auto", "process")):
+                full, value = f"pools.{name}.{key}", settings[key]
+                assert path is not None
+                error = ConfigError(f"{path}: {full} = {value!r}: {why}.", path, full, value)
+                raise located(error, _settings.tables_of(path)[0])
+        pools[name] = {**settings, "kind": "process"}
     return _config.RuntimeSettings(pools, made.default, made.routes, made.eager)
 
 
@@ -460,17 +469,23 @@ def _routed(pools: _config.RuntimeSettings, tools: Mapping[str, Tool]) -> dict[s
 
 
 @contextmanager
-def _signals(came: queue.SimpleQueue[int | Exception]) -> Generator[None]:
-    """Puts signals into a queue; workers that are started meanwhile ignore SIGTERM, which they receive beside us."""
+def _signals(came: queue.SimpleQueue[int | Exception]) -> Generator[threading.Event]:
+    """Puts signals into a queue, once the event is set; before, a Ctrl-C interrupts what it meets.
+
+    Workers that are started meanwhile ignore SIGTERM, which they receive beside us.
+    """
+    heard = threading.Event()
 
     def handle(number: int, _frame: FrameType | None) -> None:
+        if number == signal.SIGINT and not heard.is_set():
+            raise KeyboardInterrupt
         came.put(number)
 
     before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
     drains = signal.SIGTERM in _exit.DRAINING
     _exit.DRAINING.add(signal.SIGTERM)
     try:
-        yield
+        yield heard
     finally:
         if not drains:
             _exit.DRAINING.discard(signal.SIGTERM)

@@ -243,17 +243,16 @@ def test_a_file_that_starts_threads_is_imported_by_each_worker(make_server: Make
     assert call(make_server(file), "after", {"n": 1}).json == 2
 
 
-def test_tools_run_in_interpreters(make_server: Make, tmp_path: Path) -> None:
-    if sys.version_info < (3, 14):
-        pytest.skip("pools of interpreters need Python 3.14")
-    file = tmp_path / "plain_tools.py"
-    file.write_text(
-        "import os\nfrom ropewalk.serving import tool\n@tool\ndef where() -> int:\n    return os.getpid()\n"
-    )
-    (tmp_path / "config.toml").write_text("[pools.a]\nkind = 'interpreter'\nworkers = 1\n")
-    server = make_server(file, config=tmp_path / "config.toml")
-    # What checks arguments is compiled code that no other interpreter loads.
-    assert call(server, "where").status in (200, 500)
+def test_the_limits_of_a_pool_are_for_tools_that_have_none(
+    make_server: Make, gate: Gate, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text("[pools.a]\nworkers = 1\ntask_timeout = '100 ms'\n")
+    server = make_server(config=tmp_path / "config.toml")
+    said = call(server, "sleep", {"folder": str(gate.folder)})
+    assert (said.status, said.error["message"]) == (504, "the tool took longer than it may")
+    (tmp_path / "config.toml").write_text("[pools.a]\nworkers = 1\nhang_timeout = 0.1\n")
+    server = make_server(config=tmp_path / "config.toml")
+    assert call(server, "sleep", {"folder": str(gate.folder)}).status == 503
 
 
 def test_a_program_that_leaves_its_server_open_ends(app: Path) -> None:

@@ -143,7 +143,11 @@ def test_a_file_of_tokens_that_cannot_be_used(tmp_path: Path, content: bytes, wo
 @pytest.mark.parametrize(
     ("toml", "words"),
     [
-        ("[pools.a]\nkind = 'thread'", "tools run in worker processes or interpreters"),
+        ("[pools.a]\nkind = 'thread'", "line 2: pools.a.kind = 'thread': tools run in worker processes"),
+        (
+            "[pools.a]\nretries = 1",
+            "line 2: pools.a.retries = 1: a tool that may be run again says so itself",
+        ),
         ("[pools.a]\nworkers = 0", "line 2: pools.a.workers"),
         ("[pols.a]\nworkers = 1", "line 1: pols"),
         ("default = 'b'\n[pools.a]", "line 1: default"),

@@ -5,11 +5,12 @@ mod openapi;
 mod tools;
 
 use std::sync::Arc;
+use std::time::Duration;
 
 use axum::Router;
 use axum::routing::{get, post};
 
-use crate::call::{Readiness, Runner};
+use crate::call::Runner;
 use crate::tool::Tools;
 
 /// What every request needs.
@@ -19,12 +20,14 @@ pub(crate) struct Shared {
     pub(crate) openapi: String,
     /// Bytes that the body of a request may have.
     pub(crate) largest: usize,
+    /// How long the next part of a body may take.
+    pub(crate) patience: Duration,
 }
 
 impl Shared {
-    pub(crate) fn new(tools: Tools, runner: Arc<dyn Runner>, largest: usize) -> Self {
+    pub(crate) fn new(tools: Tools, runner: Arc<dyn Runner>, largest: usize, patience: Duration) -> Self {
         let openapi = openapi::document(&tools);
-        Self { tools, runner, openapi, largest }
+        Self { tools, runner, openapi, largest, patience }
     }
 }
 
@@ -47,8 +50,8 @@ async fn healthz() -> &'static str {
 async fn readyz(
     axum::extract::State(shared): axum::extract::State<Arc<Shared>>,
 ) -> (http::StatusCode, String) {
-    match shared.runner.readiness() {
-        Readiness::Ready => (http::StatusCode::OK, String::from("ready\n")),
-        Readiness::NotReady(why) => (http::StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
+    match shared.runner.readiness().why_not() {
+        None => (http::StatusCode::OK, String::from("ready\n")),
+        Some(why) => (http::StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
 }

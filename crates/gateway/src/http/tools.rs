@@ -1,5 +1,6 @@
 //! `POST /v1/tools/NAME`.
 
+use std::error::Error;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,6 +17,7 @@ use http::{HeaderMap, Request as HttpRequest, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::json;
 use serde_json::value::RawValue;
+use tokio::time::timeout;
 
 use super::{Shared, answers};
 use crate::call::{Answer, Form, Items, Request};
@@ -62,7 +64,7 @@ async fn called(shared: &Shared, name: &str, request: HttpRequest<Body>) -> Resu
     let form = form_of(&parts.headers)?;
     let deadline = deadline(&parts.headers)?;
     let metadata = metadata(&parts.headers);
-    let arguments = read(body, shared.largest).await?;
+    let arguments = read(body, shared.largest, shared.patience).await?;
     let request = Request { tool: Arc::clone(tool), form, arguments, metadata, deadline };
     if !tool.streams {
         return shared.runner.call(request).await.map(Answer::into_response);
@@ -122,16 +124,36 @@ fn metadata(headers: &HeaderMap) -> Bytes {
     if found.is_empty() { Bytes::new() } else { Bytes::from(serde_json::Value::Object(found).to_string()) }
 }
 
-async fn read(body: Body, largest: usize) -> Result<Bytes, Failed> {
-    match Limited::new(body, largest).collect().await {
-        Ok(whole) => Ok(whole.to_bytes()),
-        Err(error) if error.downcast_ref::<LengthLimitError>().is_some() => Err(Failed::new(
-            Code::ResourceExhausted,
-            format!("the body is larger than {largest} bytes, which is the server's limit"),
-        )
-        .with_status(StatusCode::PAYLOAD_TOO_LARGE)),
-        Err(_) => Err(Failed::new(Code::Cancelled, "the body did not come")),
+async fn read(body: Body, largest: usize, patience: Duration) -> Result<Bytes, Failed> {
+    let mut body = Limited::new(body, largest);
+    let mut first = Bytes::new();
+    let mut whole = Vec::new();
+    loop {
+        let Ok(frame) = timeout(patience, body.frame()).await else {
+            let text = "the body did not come in time";
+            return Err(Failed::new(Code::Cancelled, text).with_status(StatusCode::REQUEST_TIMEOUT));
+        };
+        let Some(frame) = frame else { break };
+        let frame = frame.map_err(|error| unread(&*error, largest))?;
+        let Ok(part) = frame.into_data() else { continue };
+        // Most bodies come in one part, which is not copied.
+        if first.is_empty() && whole.is_empty() {
+            first = part;
+        } else {
+            whole.extend_from_slice(&std::mem::take(&mut first));
+            whole.extend_from_slice(&part);
+        }
     }
+    Ok(if whole.is_empty() { first } else { Bytes::from(whole) })
+}
+
+/// Why a body was not read to its end.
+fn unread(error: &(dyn Error + Send + Sync + 'static), largest: usize) -> Failed {
+    if error.downcast_ref::<LengthLimitError>().is_none() {
+        return Failed::new(Code::Cancelled, "the body did not come");
+    }
+    let text = format!("the body is larger than {largest} bytes, which is the server's limit");
+    Failed::new(Code::ResourceExhausted, text).with_status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 
 fn wants_events(headers: &HeaderMap) -> bool {

@@ -191,6 +191,18 @@ async fn a_head_that_does_not_come_ends_its_connection() {
 }
 
 #[tokio::test]
+async fn a_body_that_does_not_come_ends_its_request() {
+    let (server, _) = server(|settings| settings.head_timeout = Duration::from_millis(50));
+    let mut stream =
+        TcpStream::connect(server.listening().http.expect("an address")).await.expect("a stream");
+    let head = b"POST /v1/tools/echo HTTP/1.1\r\nhost: a\r\ncontent-length: 10\r\n\r\n{";
+    stream.write_all(head).await.expect("written");
+    let mut said = Vec::new();
+    stream.read_to_end(&mut said).await.expect("the end");
+    assert!(said.starts_with(b"HTTP/1.1 408 "), "{}", String::from_utf8_lossy(&said));
+}
+
+#[tokio::test]
 async fn connections_beyond_the_limit_are_closed() {
     let (server, _) = server(|settings| settings.most_connections = 1);
     let address = server.listening().http.expect("an address");

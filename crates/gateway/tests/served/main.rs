@@ -136,6 +136,7 @@ fn tool(name: &str, streams: bool) -> Tool {
         streams,
         timeout: None,
         deadline: None,
+        hang: None,
         retries: 0,
         engine: 0,
         function: None,
