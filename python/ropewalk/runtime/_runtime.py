@@ -83,7 +83,7 @@ class Runtime(concurrent.futures.Executor):
         """Makes a runtime of a TOML file, or of the text of one: a text has a line break, a path has none.
 
         The file has a table ``[pools.NAME]`` for each pool, and may have ``[routes]``, ``default`` and ``eager``; they
-        are the arguments of `Runtime`.
+        are the arguments of `Runtime`. A table ``[serve]`` is left to a server of tools.
 
         Raises:
             ConfigError: the file is not TOML, or a setting is wrong; the error names the file, the key, the value and

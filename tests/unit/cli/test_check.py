@@ -84,7 +84,7 @@ def test_a_wrong_file_is_explained(run: Run, tmp_path: Path) -> None:
     file.write_text("[pools.api]\nworkers = 0\n")
     done = run("check", str(file))
     assert done.returncode == 1
-    assert f"{file}: pools.api.workers = 0: workers must be 1 or more" in done.stderr
+    assert f"{file}, line 2: pools.api.workers = 0: workers must be 1 or more" in done.stderr
 
 
 def test_a_route_that_is_of_no_function_is_explained(run: Run, folder: Path) -> None:
@@ -99,7 +99,7 @@ def test_a_route_that_is_of_no_function_is_explained(run: Run, folder: Path) -> 
         done = run("check", str(file))
         assert done.returncode == 1, row
         quoted = row if ":" not in row else f'"{row}"'
-        assert f"{file}: routes.{quoted} = '{pool}': " in done.stderr
+        assert f"{file}, line 3: routes.{quoted} = '{pool}': " in done.stderr
         assert words in done.stderr
 
 
