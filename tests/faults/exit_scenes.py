@@ -454,6 +454,37 @@ def loop_that_sleeps() -> None:
     once(lambda: ropewalk.run(sleeping()), rounds)
 
 
+# --- serving ----------------------------------------------------------------------------------------------------------
+
+
+@scene
+def exceptions_of_tools_that_are_read() -> None:
+    import http.client
+
+    from ropewalk.serving import _server
+
+    explain, rounds = _server.explain, [0]
+    _rounds.append(rounds)
+
+    def explained(error: BaseException) -> tuple[str, str, list[tuple[str, str]]]:
+        busy()
+        rounds[0] += 1
+        return explain(error)
+
+    _server.explain = explained
+    server = _server.Server(ROOT / "tests/faults/raising_tools.py", http="127.0.0.1:0", workers=1).start()
+
+    def call() -> None:
+        connection = http.client.HTTPConnection(server.http or "")
+        with suppress(OSError, http.client.HTTPException):  # The server ends with the program.
+            while True:
+                connection.request("POST", "/v1/tools/fail", "{}")
+                connection.getresponse().read()
+
+    for _ in range(THREADS):
+        threading.Thread(target=call, daemon=True).start()
+
+
 # --- messaging --------------------------------------------------------------------------------------------------------
 
 
