@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 from pathlib import Path
 from typing import Any
 
@@ -114,10 +115,8 @@ def test_a_stream_that_fails(server: Server) -> None:
 
 def test_what_a_tool_raises(server: Server) -> None:
     said = call(server, "divide", {"a": 1, "b": 0})
-    assert (said.status, said.error) == (
-        500,
-        {"code": "UNKNOWN", "message": "ZeroDivisionError: float division by zero"},
-    )
+    assert (said.status, said.error["code"]) == (500, "UNKNOWN")
+    assert re.fullmatch("ZeroDivisionError: (float )?division by zero", said.error["message"])
     for status, number in (
         ("NOT_FOUND", 404),
         ("PERMISSION_DENIED", 403),
