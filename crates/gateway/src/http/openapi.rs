@@ -36,7 +36,10 @@ pub(super) fn document(tools: &Tools) -> String {
 fn operation(tool: &Tool, schemas: &mut Map<String, Value>) -> Value {
     let mut schema = |text: &str, role: &str| hoisted(text, &format!("{}.{role}", tool.name), schemas);
     let content = |schema: Value| json!({"application/json": {"schema": schema}});
-    let streamed = |schema: Value| json!({"application/jsonl": {"schema": schema.clone()}, "text/event-stream": {"schema": schema}});
+    let streamed = |schema: Value| {
+        let item = json!({"schema": schema});
+        json!({"application/jsonl": item.clone(), "text/event-stream": item})
+    };
     let input = schema(&tool.input_schema, "input");
     let output = schema(&tool.output_schema, "output");
     let failure = json!({"description": "Why there is no result.",
