@@ -7,6 +7,9 @@ use std::time::Instant;
 use bytes::Bytes;
 use futures::Stream;
 use futures::future::BoxFuture;
+use tokio::sync::watch;
+
+pub use ropewalk_pool::Progress;
 
 use crate::failed::Failed;
 use crate::tool::Tool;
@@ -44,6 +47,9 @@ impl Form {
     }
 }
 
+/// How far a call is: the last that its tool has said.
+pub type Reports = watch::Sender<Option<Progress>>;
+
 /// A call of a tool.
 #[derive(Clone, Debug)]
 pub struct Request {
@@ -57,6 +63,8 @@ pub struct Request {
     pub metadata: Bytes,
     /// When the caller gives up.
     pub deadline: Option<Instant>,
+    /// Where the call says how far it is, if the caller wants to know.
+    pub reports: Option<Reports>,
 }
 
 /// What a tool gives.

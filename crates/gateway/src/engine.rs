@@ -1,5 +1,6 @@
 //! Calls as tasks of the pools' engines.
 
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
@@ -16,7 +17,7 @@ use ropewalk_pool::{
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::call::{Answer, Items, Readiness, Request, Runner};
+use crate::call::{Answer, Items, Readiness, Reports, Request, Runner};
 use crate::driver::Driver;
 use crate::envelope;
 use crate::explain::Exceptions;
@@ -91,10 +92,52 @@ fn placed(engine: &Engine, request: &Request) -> Result<Payload, Failed> {
 /// How long a run that was asked to stop may take for that; then it is ended with its worker.
 const GRACE: Duration = Duration::from_millis(20);
 
+/// How often a call is asked how far it is, whose caller wants to know: a tool that says so wakes no thread.
+const REPORTED_EVERY: Duration = Duration::from_millis(100);
+
 /// A task whose caller waits. Dropped before the task has ended, it asks it to stop, and ends it if it does not.
 struct Running {
     driver: Arc<Driver>,
     task: Arc<Task>,
+}
+
+impl Running {
+    /// Returns when a task has ended: the call's own, or one that signals. Meanwhile it reports.
+    async fn ended(&self, task: &Arc<Task>, reporting: Option<&mut Reporting>) {
+        let Some(reporting) = reporting else { return self.driver.ended(task).await };
+        let mut ended = pin!(self.driver.ended(task));
+        while timeout(reporting.next.saturating_duration_since(Instant::now()), ended.as_mut()).await.is_err()
+        {
+            self.report(reporting);
+        }
+    }
+
+    /// Says how far the call is, if that is news.
+    fn report(&self, reporting: &mut Reporting) {
+        reporting.next = Instant::now() + REPORTED_EVERY;
+        let now = self.driver.engine().progress(&self.task);
+        reporting.reports.send_if_modified(|last| {
+            let is_news = now.is_some() && *last != now;
+            if is_news {
+                *last = now;
+            }
+            is_news
+        });
+    }
+}
+
+/// Where a call says how far it is.
+struct Reporting {
+    reports: Reports,
+    /// When it is asked next.
+    next: Instant,
+}
+
+impl Reporting {
+    fn new(request: &Request) -> Option<Self> {
+        let reports = request.reports.clone()?;
+        Some(Self { reports, next: Instant::now() + REPORTED_EVERY })
+    }
 }
 
 impl Drop for Running {
@@ -135,6 +178,7 @@ impl Drop for Ending {
 struct Reader {
     running: Running,
     exceptions: Arc<Exceptions>,
+    reporting: Option<Reporting>,
     came: Came,
     unsaid: Credit,
     ended: bool,
@@ -159,11 +203,14 @@ impl Reader {
             }
             if done {
                 self.ended = true;
+                if let Some(reporting) = &mut self.reporting {
+                    self.running.report(reporting);
+                }
                 let failed = reply(&task, &self.exceptions).await.err()?;
                 return Some((Err(failed), self));
             }
             if let Some(signal) = self.running.driver.engine().stream_signal(&task) {
-                self.running.driver.ended(&signal).await;
+                self.running.ended(&signal, self.reporting.as_mut()).await;
             }
         }
     }
@@ -205,7 +252,11 @@ impl Runner for Engines {
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, Failed>> {
         Box::pin(async move {
             let running = self.begin(&request, 0)?;
-            running.driver.ended(&running.task).await;
+            let mut reporting = Reporting::new(&request);
+            running.ended(&running.task, reporting.as_mut()).await;
+            if let Some(reporting) = &mut reporting {
+                running.report(reporting);
+            }
             envelope::answer(reply(&running.task, &self.exceptions).await?)
         })
     }
@@ -215,6 +266,7 @@ impl Runner for Engines {
             let reader = Reader {
                 running: self.begin(&request, AHEAD)?,
                 exceptions: Arc::clone(&self.exceptions),
+                reporting: Reporting::new(&request),
                 came: Came::default(),
                 unsaid: Credit::default(),
                 ended: false,

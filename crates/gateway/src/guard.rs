@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::hint::black_box;
+use std::net::IpAddr;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -9,6 +10,7 @@ use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use http::uri::Authority;
 
 use crate::failed::{Code, Failed};
 
@@ -20,6 +22,11 @@ impl Tokens {
     /// Callers must have one of these; with none every caller is served.
     pub fn new(tokens: impl IntoIterator<Item = String>) -> Self {
         Self(tokens.into_iter().map(|token| token.into_bytes().into_boxed_slice()).collect())
+    }
+
+    /// Whether callers need none.
+    pub(crate) fn is_empty(&self) -> bool {
+        self.0.is_empty()
     }
 
     /// Whether a caller is served who shows these headers.
@@ -47,27 +54,47 @@ fn same(known: &[u8], shown: &[u8]) -> bool {
     (known.len() == shown.len()) & (black_box(differing) == 0)
 }
 
+/// Whether a host, with its port, is this machine by a name that no other can have.
+fn is_this_machine(host: &[u8]) -> bool {
+    let Some(host) = std::str::from_utf8(host).ok().and_then(|host| host.parse::<Authority>().ok()) else {
+        return false;
+    };
+    let name = host.host().trim_start_matches('[').trim_end_matches(']');
+    name.eq_ignore_ascii_case("localhost") || name.parse().is_ok_and(|ip: IpAddr| ip.is_loopback())
+}
+
 /// Whether a browser has sent it for a page of another site. Other clients send no `Origin`.
-fn is_foreign(request: &Request) -> bool {
+///
+/// A site may give its own name the address of this machine, so that its pages are of the server's site (DNS
+/// rebinding). A server that only this machine reaches therefore has none but the machine's own names.
+fn is_foreign(request: &Request, is_local: bool) -> bool {
     let Some(origin) = request.headers().get(ORIGIN) else { return false };
     // In HTTP/2 the host is a part of the request's line.
     let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let host = host.or_else(|| request.headers().get(HOST).map(HeaderValue::as_bytes));
     let site =
         origin.to_str().ok().and_then(|origin| origin.split_once("://")).map(|(_, site)| site.as_bytes());
-    site.is_none() || site != host
+    site.is_none() || site != host || (is_local && !host.is_some_and(is_this_machine))
+}
+
+/// Whose requests are served.
+pub(crate) struct Guard {
+    /// What callers must show.
+    pub(crate) tokens: Tokens,
+    /// Whether the server listens to this machine alone.
+    pub(crate) is_local: bool,
 }
 
 /// Serves a request, or refuses it. Health is everybody's to ask for.
-pub(crate) async fn guard(State(tokens): State<Arc<Tokens>>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
     if matches!(request.uri().path(), "/healthz" | "/readyz") {
         return next.run(request).await;
     }
-    if is_foreign(&request) {
+    if is_foreign(&request, guard.is_local) {
         let text = "a page of another site may not call this server";
         return Failed::new(Code::PermissionDenied, text).into_response();
     }
-    if !tokens.admit(request.headers()) {
+    if !guard.tokens.admit(request.headers()) {
         // Clients of gRPC read this status as UNAUTHENTICATED.
         let text =
             "the request needs the header `Authorization: Bearer TOKEN`, with a token that the server knows";
@@ -112,12 +139,27 @@ mod tests {
     fn pages_of_other_sites_are_foreign() {
         let foreign = |origin: &str, host: &str| {
             let request = Request::builder().uri("/v1/tools").header(ORIGIN, origin).header(HOST, host);
-            is_foreign(&request.body(axum::body::Body::empty()).expect("a request"))
+            is_foreign(&request.body(axum::body::Body::empty()).expect("a request"), true)
         };
         assert!(!foreign("http://localhost:8080", "localhost:8080"));
         assert!(foreign("http://localhost:3000", "localhost:8080"));
         assert!(foreign("https://example.org", "localhost:8080"));
         assert!(foreign("null", "localhost:8080"));
-        assert!(!is_foreign(&Request::new(axum::body::Body::empty())));
+        assert!(!is_foreign(&Request::new(axum::body::Body::empty()), true));
+    }
+
+    #[test]
+    fn a_site_that_takes_the_address_of_this_machine_is_foreign() {
+        let foreign = |host: &str, is_local| {
+            let request = Request::builder().header(ORIGIN, format!("http://{host}")).header(HOST, host);
+            is_foreign(&request.body(axum::body::Body::empty()).expect("a request"), is_local)
+        };
+        for host in ["localhost", "LOCALHOST:8080", "127.0.0.1:8080", "[::1]:8080"] {
+            assert!(!foreign(host, true), "{host}");
+        }
+        for host in ["evil.example:8080", "10.0.0.1", "localhost.evil.example", ""] {
+            assert!(foreign(host, true), "{host}");
+        }
+        assert!(!foreign("tools.example:8080", false));
     }
 }

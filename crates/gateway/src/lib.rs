@@ -13,11 +13,12 @@ mod explain;
 mod failed;
 mod guard;
 mod http;
+mod mcp;
 mod rpc;
 mod server;
 mod tool;
 
-pub use call::{Answer, Form, Items, Readiness, Request, Runner};
+pub use call::{Answer, Form, Items, Progress, Readiness, Reports, Request, Runner};
 pub use driver::Driver;
 pub use engine::Engines;
 pub use explain::{Exception, Exceptions};

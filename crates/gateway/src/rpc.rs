@@ -71,7 +71,14 @@ impl Service {
         );
         let metadata =
             if metadata.is_empty() { Bytes::new() } else { Bytes::from(json!(metadata).to_string()) };
-        Ok(Request { tool: Arc::clone(tool), form, arguments, metadata, deadline: context.deadline() })
+        Ok(Request {
+            tool: Arc::clone(tool),
+            form,
+            arguments,
+            metadata,
+            deadline: context.deadline(),
+            reports: None,
+        })
     }
 }
 

@@ -1,6 +1,7 @@
 //! The listeners, and how they end: no request that has begun is lost when the server is asked to leave.
 
 use std::net::{SocketAddr, TcpListener as StdListener};
+use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
@@ -19,14 +20,15 @@ use hyper_util::server::graceful::GracefulShutdown;
 use hyper_util::service::TowerToHyperService;
 use ropewalk_sync::Mutex;
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
+use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tower::Service as _;
 
 use crate::call::{Readiness, Runner};
 use crate::failed::{Code, Failed};
-use crate::guard::{self, Tokens};
+use crate::guard::{self, Guard, Tokens};
 use crate::http::{self, Shared};
+use crate::mcp::{self, Mcp};
 use crate::rpc;
 use crate::tool::Tools;
 
@@ -77,9 +79,10 @@ pub struct Server {
     runtime: Mutex<Option<Runtime>>,
     runner: Arc<dyn Runner>,
     listening: Listening,
+    mcp: Mcp,
     leave: watch::Sender<bool>,
-    /// Listeners that have not drained yet.
-    open: watch::Receiver<usize>,
+    /// Listeners and sessions that have not drained yet.
+    open: Arc<watch::Sender<usize>>,
 }
 
 impl fmt::Debug for Server {
@@ -103,37 +106,43 @@ impl Server {
             .build()?;
         let shared =
             Arc::new(Shared::new(tools, Arc::clone(&runner), settings.largest, settings.head_timeout));
-        let guarded = middleware::from_fn_with_state(Arc::new(settings.tokens.clone()), guard::guard);
+        // With tokens, or at an address that others reach, the server may have any name.
+        let mut addresses = settings.http.iter().chain(&settings.grpc);
+        let is_local = settings.tokens.is_empty() && addresses.all(|address| address.ip().is_loopback());
+        let guard = Guard { tokens: settings.tokens.clone(), is_local };
+        let guarded = middleware::from_fn_with_state(Arc::new(guard), guard::guard);
+        let mcp = Mcp::new(Arc::clone(&shared));
         let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
-        let routes = http::routes(shared).fallback(any(move |request| otherwise(services.clone(), request)));
+        let routes = http::routes(shared)
+            .merge(mcp.routes())
+            .fallback(any(move |request| otherwise(services.clone(), request)));
         let routes = routes.layer(guarded);
         let (leave, leaving) = watch::channel(false);
         let wanted = [settings.http, settings.grpc];
-        let (count, open) = watch::channel(0);
-        let count = Arc::new(count);
+        let open = Arc::new(watch::Sender::new(0));
         let mut found = [None, None];
         for (address, found) in wanted.iter().zip(&mut found) {
             let Some(address) = address else { continue };
             let listener = bound(*address)?;
             *found = Some(listener.local_addr()?);
-            count.send_modify(|open| *open += 1);
+            open.send_modify(|open| *open += 1);
             let listening = Listener {
                 routes: routes.clone(),
                 leaving: leaving.clone(),
                 most: settings.most_connections,
                 head_timeout: settings.head_timeout,
             };
-            let count = Arc::clone(&count);
+            let open = Arc::clone(&open);
             runtime.spawn(async move {
                 if let Ok(listener) = TcpListener::from_std(listener) {
                     listening.serve(listener).await;
                 }
-                count.send_modify(|open| *open -= 1);
+                open.send_modify(|open| *open -= 1);
             });
         }
         let [http, grpc] = found;
         let runtime = Mutex::new(Some(runtime));
-        Ok(Self { runtime, runner, listening: Listening { http, grpc }, leave, open })
+        Ok(Self { runtime, runner, listening: Listening { http, grpc }, mcp, leave, open })
     }
 
     /// Where it listens: the ports that the system chose, too.
@@ -150,14 +159,35 @@ impl Server {
     /// that took longer than this.
     pub fn drain(&self, within: Duration) -> bool {
         let _ = self.leave.send(true);
-        let mut open = self.open.clone();
-        let handle = self.runtime.lock().as_ref().map(|runtime| runtime.handle().clone());
-        let Some(handle) = handle else { return true };
+        let mut open = self.open.subscribe();
+        let Some(handle) = self.handle() else { return true };
         handle.block_on(async {
             tokio::time::timeout(within, open.wait_for(|open| *open == 0))
                 .await
                 .is_ok_and(|seen| seen.is_ok())
         })
+    }
+
+    /// Serves MCP to a client at these descriptors, until it leaves or the server does.
+    ///
+    /// # Errors
+    ///
+    /// When the machine is out of threads or descriptors.
+    pub fn attend(&self, input: OwnedFd, output: OwnedFd) -> io::Result<()> {
+        let Some(handle) = self.handle() else { return Ok(()) };
+        self.open.send_modify(|open| *open += 1);
+        let (mcp, leaving, open) = (self.mcp.clone(), self.leave.subscribe(), Arc::clone(&self.open));
+        let session = handle.spawn(async move {
+            let served = mcp::attend(mcp, input, output, leaving).await;
+            open.send_modify(|open| *open -= 1);
+            served
+        });
+        // A session that a server's end has broken off has ended, too.
+        handle.block_on(session).unwrap_or(Ok(()))
+    }
+
+    fn handle(&self) -> Option<Handle> {
+        self.runtime.lock().as_ref().map(|runtime| runtime.handle().clone())
     }
 
     /// Ends it: what has not been answered is given up.

@@ -19,6 +19,10 @@ pub struct Tool {
     pub output_schema: String,
     /// Whether it makes a stream of items.
     pub streams: bool,
+    /// Whether it changes nothing.
+    pub read_only: bool,
+    /// Whether running it twice does no more than running it once.
+    pub idempotent: bool,
     /// How long a run may take.
     pub timeout: Option<Duration>,
     /// How long a call may take from its arrival: waiting, all runs, and the ways there and back.

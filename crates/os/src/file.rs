@@ -8,7 +8,7 @@
 
 use std::io;
 use std::mem::MaybeUninit;
-use std::os::fd::{AsRawFd, BorrowedFd};
+use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd, RawFd};
 
 use crate::call::{check, retry};
 
@@ -43,6 +43,16 @@ pub fn size(file: BorrowedFd<'_>) -> io::Result<u64> {
         found.assume_init()
     };
     Ok(u64::try_from(found.st_size).unwrap_or(0))
+}
+
+/// A duplicate of a descriptor that the program has opened; the original stays the program's.
+///
+/// # Errors
+///
+/// The system's error if the number is no open descriptor.
+pub fn duplicate(number: RawFd) -> io::Result<OwnedFd> {
+    // SAFETY: the kernel checks the number; the result is a fresh descriptor that no other code owns.
+    Ok(unsafe { OwnedFd::from_raw_fd(check(libc::fcntl(number, libc::F_DUPFD_CLOEXEC, 3))?) })
 }
 
 /// Sets the position from which the file is read and written.
@@ -131,6 +141,15 @@ mod tests {
         let mut file = File::from(memfd::create(c"file", 0, false).expect("a file"));
         file.write_all(content).expect("written");
         file
+    }
+
+    #[test]
+    fn a_duplicate_outlives_the_original() {
+        let file = with(b"0123");
+        let own = duplicate(file.as_raw_fd()).expect("a descriptor");
+        drop(file);
+        assert_eq!(size(own.as_fd()).expect("its size"), 4);
+        assert!(duplicate(-1).is_err());
     }
 
     #[test]

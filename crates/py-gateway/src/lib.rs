@@ -15,6 +15,7 @@ use ropewalk_gateway::{
     Code, Driver, Engines, Exception, Exceptions, Failed, Readiness, Server, Settings, Tokens, Tool, Tools,
     Violation,
 };
+use ropewalk_os::file::duplicate;
 use ropewalk_py_pool::parent::served::{self, Served};
 
 /// A tool as Python describes it; see `Tool` of the gateway. `call` is what the workers are to call.
@@ -25,6 +26,8 @@ struct Described<'py> {
     input_schema: String,
     output_schema: String,
     streams: bool,
+    read_only: bool,
+    idempotent: bool,
     timeout: Option<f64>,
     deadline: Option<f64>,
     hang: Option<f64>,
@@ -101,6 +104,8 @@ impl Gateway {
                 input_schema: tool.input_schema,
                 output_schema: tool.output_schema,
                 streams: tool.streams,
+                read_only: tool.read_only,
+                idempotent: tool.idempotent,
                 timeout: tool.timeout.map(|time| seconds("timeout", time)).transpose()?,
                 deadline: tool.deadline.map(|time| seconds("deadline", time)).transpose()?,
                 hang: tool.hang.map(|time| seconds("hang", time)).transpose()?,
@@ -135,6 +140,12 @@ impl Gateway {
     fn addresses(&self) -> (Option<String>, Option<String>) {
         let listening = self.server.listening();
         (listening.http.map(|address| address.to_string()), listening.grpc.map(|address| address.to_string()))
+    }
+
+    /// Serves MCP at two descriptors, which stay the caller's, until the client leaves or the server ends.
+    fn attend(&self, py: Python<'_>, input: i32, output: i32) -> PyResult<()> {
+        let (input, output) = (duplicate(input)?, duplicate(output)?);
+        py.detach(|| self.server.attend(input, output)).map_err(PyErr::from)
     }
 
     /// Takes no more requests, and waits until those that have begun are answered; false if that took longer.

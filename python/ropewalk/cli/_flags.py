@@ -25,11 +25,11 @@ FLOWS_USAGE = """ropewalk flows ls FILE [--state STATE] [--json]
        ropewalk flows fork FILE ID --from STEP [--id NEW]
        ropewalk flows send FILE EVENT [VALUE] [--run ID]"""
 
-SERVE_USAGE = "ropewalk serve APP.py [--http ADDRESS] [--grpc ADDRESS] [--config FILE.toml] [options]"
+SERVE_USAGE = "ropewalk serve APP.py [--http ADDRESS] [--grpc ADDRESS] [--stdio] [--config FILE.toml] [options]"
 
 SERVE_ABOUT = """\
 Serve the tools of APP.py, or of a module: its functions with @tool of ropewalk.serving. Each runs on warm worker
-processes; programs in any language call them over HTTP, gRPC and Connect, at every address."""
+processes; programs in any language call them over HTTP, gRPC and Connect, and agents over MCP, at every address."""
 
 SERVE_NOTES = """\
 settings
@@ -38,7 +38,7 @@ settings
 
 stopping
   SIGTERM ends the server when the requests that have begun are answered. A second one ends it at once, and so does
-  Ctrl-C.
+  Ctrl-C. With --stdio the end of standard input is as good as SIGTERM.
 
 exit status
   0  SIGTERM, and every request was answered     130  stopped by Ctrl-C
@@ -321,10 +321,16 @@ SERVE_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--http",),
         "addresses",
-        "serve HTTP here; without --http and --grpc it is 127.0.0.1:8080. Port 0 is any free port.",
+        "serve HTTP here, MCP at /mcp; without --http, --grpc and --stdio it is 127.0.0.1:8080. Port 0 is any free port.",
         {"metavar": "ADDRESS"},
     ),
     Flag(("--grpc",), "addresses", "serve gRPC here, 127.0.0.1:50051 for instance.", {"metavar": "ADDRESS"}),
+    Flag(
+        ("--stdio",),
+        "addresses",
+        "serve MCP on standard input and output. What tools print goes to standard error.",
+        {"action": "store_true", "default": None},
+    ),
     Flag(
         ("--token-file",),
         "addresses",
@@ -488,6 +494,7 @@ class ServeOptions:
     app: str
     http: str | None
     grpc: str | None
+    stdio: bool | None
     token_file: str | None
     insecure: bool | None
     config: str | None

@@ -45,8 +45,10 @@ def _refused(error: Exception) -> CommandError:
 def _show(server: Server, app: str, began: float) -> None:
     names = [tool.name for tool in server.tools]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+    if server.stdio:
+        _say(f"serving {app} on standard input and output (MCP): {shown}")
     for address in dict.fromkeys(each for each in (server.http, server.grpc) if each is not None):
-        _say(f"serving {app} at http://{address} (HTTP, gRPC, Connect): {shown}")
+        _say(f"serving {app} at http://{address} (HTTP, MCP, gRPC, Connect): {shown}")
 
     def report() -> None:
         try:

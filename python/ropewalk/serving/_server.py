@@ -27,6 +27,7 @@ from ropewalk.serving import _settings
 from ropewalk.serving._failures import explain
 from ropewalk.serving._settings import Settings
 from ropewalk.serving._signature import Signature
+from ropewalk.serving._standard import Standard
 from ropewalk.serving._tool import Tool
 from ropewalk.serving._worker import Call, Warmup, tools_of
 
@@ -43,6 +44,8 @@ _NOT_FOR_TOOLS = {
     "priority": "calls of tools have no priorities",
     "writable": "the arguments of tools are copies",
 }
+#: No signal: the client of standard input has left.
+_LEFT = -1
 #: Seconds between two looks at whether the workers are ready.
 _POLL = 0.005
 
@@ -56,6 +59,8 @@ class _Described:
     input_schema: str
     output_schema: str
     streams: bool
+    read_only: bool
+    idempotent: bool
     timeout: float | None
     deadline: float | None
     hang: float | None
@@ -78,16 +83,18 @@ class _Wanted:
 
 
 class Server:
-    """Serves the tools of a file or a module over HTTP, gRPC and Connect.
+    """Serves the tools of a file or a module over HTTP, gRPC and Connect, and to agents over MCP.
 
-    Every address serves all protocols. The tools run on the workers of pools, which end with the server. Leaving the
+    Every address serves all protocols; MCP is at ``/mcp``. The tools run on the workers of pools, which end with the server. Leaving the
     ``with`` block answers the requests that have begun; an exception ends them.
 
     Args:
         app: the file or the module with the tools: ``"app.py"``, ``"package.module"``. Tools that it imports are
             served, too. Workers load it, so it must not start a server while it is imported.
-        http: the address of HTTP; port 0 is any free port. Without `http` and `grpc` it is ``"127.0.0.1:8080"``.
+        http: the address of HTTP; port 0 is any free port. Without `http`, `grpc` and `stdio` it is ``"127.0.0.1:8080"``.
         grpc: the address of gRPC.
+        stdio: serve MCP on standard input and output, which from now on are the client's alone: what the program and
+            the tools print goes to standard error. The end of the input ends `wait`.
         config: a TOML file with a table ``[serve]`` of these settings, and with ``[pools.NAME]`` as `Runtime` takes
             them. Arguments take precedence over the environment (``ROPEWALK_SERVE_HTTP`` and so on), and that over the
             file.
@@ -116,6 +123,7 @@ class Server:
         *,
         http: str | None = None,
         grpc: str | None = None,
+        stdio: bool | None = None,
         config: str | os.PathLike[str] | None = None,
         workers: int | None = None,
         threads: int | None = None,
@@ -131,6 +139,7 @@ class Server:
         given = {
             "http": http,
             "grpc": grpc,
+            "stdio": stdio,
             "threads": threads,
             "max_request": max_request,
             "max_connections": max_connections,
@@ -141,15 +150,24 @@ class Server:
         }
         self._settings: Settings = _settings.read(given, os.environ, path).listening()
         count = None if workers is None else checked_count("workers", workers, 1)
-        self._place, self._tools = _loaded(os.fspath(app))
-        self._signatures = {
-            tool.name: Signature(tool.function, streams=tool.streams) for tool in self._tools.values()
-        }
-        self._pools = _pools(path, count)
-        self._routes = _routed(self._pools, self._tools)
+        # Loading the file may print.
+        self._standard = Standard() if self._settings.stdio else None
+        try:
+            self._place, self._tools = _loaded(os.fspath(app))
+            self._signatures = {
+                tool.name: Signature(tool.function, streams=tool.streams) for tool in self._tools.values()
+            }
+            self._pools = _pools(path, count)
+            self._routes = _routed(self._pools, self._tools)
+        except BaseException:
+            if self._standard is not None:
+                self._standard.close()
+            raise
         self._runtime: Runtime | None = None
         self._gateway: Any = None
         self._is_closed = False
+        #: Set when the client of standard input has left.
+        self._left = threading.Event()
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
@@ -167,6 +185,11 @@ class Server:
     def grpc(self) -> str | None:
         """The address of gRPC; see `http`."""
         return None if self._gateway is None else self._gateway.addresses[1]
+
+    @property
+    def stdio(self) -> bool:
+        """Whether MCP is served on standard input and output."""
+        return self._settings.stdio
 
     @property
     def runtime(self) -> Runtime:
@@ -210,11 +233,19 @@ class Server:
             described = [self._described(tool, names) for tool in self._tools.values()]
             self._gateway = self._listening(pools, described)
         except BaseException:
-            runtime.terminate()
-            self._is_closed = True
+            self.close()
             raise
         self._begin("ropewalk-explaining", lambda: self._gateway.explain(explain))
+        if self._standard is not None:
+            self._begin("ropewalk-attending", self._attend)
         return self
+
+    def _attend(self) -> None:
+        assert self._standard is not None
+        try:
+            self._gateway.attend(self._standard.input, self._standard.output)
+        finally:
+            self._left.set()
 
     def _begin(self, name: str, call: Callable[[], object]) -> None:
         """Starts a thread that may wait for as long as the server is open: the interpreter's exit does not join it."""
@@ -265,9 +296,11 @@ class Server:
             self._gateway.stop()
         if self._runtime is not None:
             self._runtime.terminate()
+        if self._standard is not None:
+            self._standard.close()
 
     def wait(self, started: Callable[[], object] | None = None) -> int:
-        """Serves until SIGTERM, which drains the server, or Ctrl-C, which ends it at once.
+        """Serves until SIGTERM or the end of standard input, which drain the server, or Ctrl-C, which ends it at once.
 
         It starts the server if that has not been done. A second signal ends a server that drains.
 
@@ -275,7 +308,7 @@ class Server:
             started: called when it listens.
 
         Returns:
-            0 after SIGTERM, if all requests were answered; 1 if not; 130 after Ctrl-C.
+            0 after SIGTERM or the end of standard input, if all requests were answered; 1 if not; 130 after Ctrl-C.
 
         Raises:
             ServingError: another thread than the main thread calls it, or the workers cannot become ready.
@@ -305,6 +338,13 @@ class Server:
                     came.put(error)
 
         self._begin("ropewalk-warming", watch)
+        if self._standard is not None:
+
+            def leave() -> None:
+                self._left.wait()
+                came.put(_LEFT)
+
+            self._begin("ropewalk-leaving", leave)
         first = came.get()
         if isinstance(first, Exception):
             raise first
@@ -318,7 +358,7 @@ class Server:
 
         self._begin("ropewalk-draining", drain)
         while (number := came.get()) != 0:
-            if not isinstance(number, Exception):
+            if not isinstance(number, Exception) and number != _LEFT:
                 return 128 + number
         return 0 if drained == [True] else 1
 
@@ -370,6 +410,8 @@ class Server:
             input_schema=signature.input_schema(),
             output_schema=signature.output_schema(),
             streams=tool.streams,
+            read_only=tool.read_only,
+            idempotent=tool.idempotent,
             timeout=pool.get("task_timeout") if tool.timeout is None else tool.timeout,
             deadline=pool.get("deadline") if tool.deadline is None else tool.deadline,
             hang=pool.get("hang_timeout"),

@@ -29,6 +29,8 @@ class Settings:
     http: str | None = None
     #: Where gRPC is served; the others are served there, too.
     grpc: str | None = None
+    #: Serve MCP on standard input and output.
+    stdio: bool = False
     #: Threads that read requests and write answers.
     threads: int = 2
     #: Bytes that a request may have.
@@ -52,7 +54,7 @@ class Settings:
         Raises:
             ServingError: an address is public, and callers need no token; the file of tokens cannot be used.
         """
-        http = self.http if self.http or self.grpc else DEFAULT_HTTP
+        http = self.http if self.http or self.grpc or self.stdio else DEFAULT_HTTP
         tokens = self.tokens if self.token_file is None else _tokens(self.token_file)
         for address in (http, self.grpc):
             if address is not None and not (tokens or self.insecure or _is_local(address)):
@@ -132,6 +134,7 @@ def _measured(name: str, value: object, read: Callable[[str], float]) -> object:
 CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "http": _address,
     "grpc": _address,
+    "stdio": checked_switch,
     "threads": _count,
     "max_request": _bytes,
     "max_connections": _count,

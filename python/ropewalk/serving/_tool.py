@@ -39,6 +39,8 @@ class Tool:
     deadline: float | None
     #: Whether it may be run again when its worker has died.
     idempotent: bool
+    #: Whether it changes nothing.
+    read_only: bool
     #: Called in each worker before the first call.
     warmup: Callable[[], object] | None
 
@@ -54,6 +56,7 @@ def tool(
     timeout: float | None = None,
     deadline: float | None = None,
     idempotent: bool = False,
+    read_only: bool = False,
     warmup: Callable[[], object] | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
@@ -66,6 +69,7 @@ def tool(
     timeout: float | None = None,
     deadline: float | None = None,
     idempotent: bool = False,
+    read_only: bool = False,
     warmup: Callable[[], object] | None = None,
 ) -> Any:
     """Marks a function as a tool: `ropewalk serve` and `Server` offer it to callers.
@@ -83,6 +87,7 @@ def tool(
         deadline: seconds that a call may take from its arrival, its time in the queue included. A caller may set a
             shorter one.
         idempotent: it may be run again if its worker dies, up to twice, because running it twice does no harm.
+        read_only: it changes nothing. Agents read that over MCP, and may call it without asking their users.
         warmup: called without arguments in each worker before the first call. The server is ready when all have
             returned.
 
@@ -103,6 +108,7 @@ def tool(
         "timeout": checked_span("timeout", timeout),
         "deadline": checked_span("deadline", deadline),
         "idempotent": checked_switch("idempotent", idempotent),
+        "read_only": checked_switch("read_only", read_only),
         "warmup": warmup,
     }
     if warmup is not None and not callable(cast("object", warmup)):

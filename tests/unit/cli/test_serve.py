@@ -98,7 +98,7 @@ def test_it_serves_until_sigterm(served: Served) -> None:
     assert (response.status, response.read()) == (200, b"3")
     connection.close()
     served.wait_ready()
-    assert served.lines[0].endswith("(HTTP, gRPC, Connect): add, hold\n")
+    assert served.lines[0].endswith("(HTTP, MCP, gRPC, Connect): add, hold\n")
     left = descendants(served.process.pid)
     served.process.send_signal(signal.SIGTERM)
     assert served.end() == 0

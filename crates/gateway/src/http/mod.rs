@@ -10,6 +10,8 @@ use std::time::Duration;
 use axum::Router;
 use axum::routing::{get, post};
 
+pub(crate) use tools::{read, text_of};
+
 use crate::call::Runner;
 use crate::tool::Tools;
 

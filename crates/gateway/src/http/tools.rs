@@ -65,7 +65,7 @@ async fn called(shared: &Shared, name: &str, request: HttpRequest<Body>) -> Resu
     let deadline = deadline(&parts.headers)?;
     let metadata = metadata(&parts.headers);
     let arguments = read(body, shared.largest, shared.patience).await?;
-    let request = Request { tool: Arc::clone(tool), form, arguments, metadata, deadline };
+    let request = Request { tool: Arc::clone(tool), form, arguments, metadata, deadline, reports: None };
     if !tool.streams {
         return shared.runner.call(request).await.map(Answer::into_response);
     }
@@ -124,7 +124,7 @@ fn metadata(headers: &HeaderMap) -> Bytes {
     if found.is_empty() { Bytes::new() } else { Bytes::from(serde_json::Value::Object(found).to_string()) }
 }
 
-async fn read(body: Body, largest: usize, patience: Duration) -> Result<Bytes, Failed> {
+pub(crate) async fn read(body: Body, largest: usize, patience: Duration) -> Result<Bytes, Failed> {
     let mut body = Limited::new(body, largest);
     let mut first = Bytes::new();
     let mut whole = Vec::new();
@@ -162,7 +162,7 @@ fn wants_events(headers: &HeaderMap) -> bool {
 }
 
 /// An item as JSON: bytes are written in base64, as they are within JSON.
-fn text_of(answer: &Answer) -> Bytes {
+pub(crate) fn text_of(answer: &Answer) -> Bytes {
     if answer.form != Form::Raw {
         return answer.bytes.clone();
     }

@@ -1,6 +1,7 @@
 //! What the gateway serves, with a runner in place of workers.
 
 mod http;
+mod mcp;
 mod rpc;
 
 use std::sync::Arc;
@@ -11,7 +12,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, stream};
 use ropewalk_gateway::{
-    Answer, Code, Failed, Items, Readiness, Request, Runner, Server, Settings, Tool, Tools, Violation,
+    Answer, Code, Failed, Items, Progress, Readiness, Request, Runner, Server, Settings, Tool, Tools,
+    Violation,
 };
 
 /// What a test sees of the calls that came.
@@ -70,6 +72,15 @@ impl Runner for Stub {
                     Ok(echo)
                 }
                 "meta" => Ok(Answer { form: request.form, bytes: request.metadata }),
+                "steps" => {
+                    for done in 1..=3_u8 {
+                        let progress =
+                            Progress::new(f64::from(done), Some(3.0), Some(&format!("step {done}")));
+                        request.reports.as_ref().map(|reports| reports.send_replace(Some(progress)));
+                        tokio::task::yield_now().await;
+                    }
+                    Ok(echo)
+                }
                 "fail" => Err(failure(&request.arguments)),
                 _ => Ok(echo),
             }
@@ -134,6 +145,8 @@ fn tool(name: &str, streams: bool) -> Tool {
         input_schema: String::from(r#"{"type":"object"}"#),
         output_schema: String::from("true"),
         streams,
+        read_only: name == "echo",
+        idempotent: name == "echo",
         timeout: None,
         deadline: None,
         hang: None,
@@ -145,16 +158,17 @@ fn tool(name: &str, streams: bool) -> Tool {
 
 /// A server on a port of the system's choice, and what it sees.
 fn server(change: impl FnOnce(&mut Settings)) -> (Server, Arc<Seen>) {
+    let plain = ["echo", "wait", "meta", "fail", "steps"].map(|name| tool(name, false));
+    let streams = ["broken", "count"].map(|name| tool(name, true));
+    server_of(plain.into_iter().chain(streams).collect(), change)
+}
+
+/// The same with these tools.
+fn server_of(tools: Tools, change: impl FnOnce(&mut Settings)) -> (Server, Arc<Seen>) {
     let seen = Arc::new(Seen::default());
     let address = "127.0.0.1:0".parse().expect("an address");
     let mut settings = Settings { http: Some(address), grpc: Some(address), ..Settings::default() };
     change(&mut settings);
-    let tools: Tools = ["echo", "wait", "meta", "fail"].map(|name| tool(name, false)).into_iter().collect();
-    let tools = tools
-        .iter()
-        .map(|known| tool(&known.name, false))
-        .chain(["broken", "count"].map(|name| tool(name, true)))
-        .collect();
     let server = Server::start(&settings, tools, Arc::new(Stub(Arc::clone(&seen)))).expect("a server");
     (server, seen)
 }

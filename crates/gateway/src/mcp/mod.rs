@@ -1,0 +1,38 @@
+//! MCP, the Model Context Protocol: the tools for agents, over HTTP and over standard input and output.
+//!
+//! rmcp, the Rust SDK of the protocol's authors, speaks it: versions, lifecycles, errors. What stands here is what rmcp
+//! leaves to a server, and the short way of a plain call (`direct.rs`).
+//!
+//! Source: <https://modelcontextprotocol.io/specification/2026-07-28>, and 2025-11-25.
+
+mod answers;
+mod cancels;
+mod direct;
+mod handler;
+mod http;
+mod listing;
+mod message;
+mod stdio;
+
+use std::sync::Arc;
+
+use axum::Router;
+
+use crate::http::Shared;
+
+pub(crate) use stdio::attend;
+
+/// The tools, as MCP has them.
+#[derive(Clone)]
+pub(crate) struct Mcp(handler::Handler);
+
+impl Mcp {
+    pub(crate) fn new(shared: Arc<Shared>) -> Self {
+        Self(handler::Handler::new(shared))
+    }
+
+    /// What is served over HTTP.
+    pub(crate) fn routes(&self) -> Router {
+        http::routes(self.0.clone())
+    }
+}
