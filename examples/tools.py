@@ -33,7 +33,7 @@ def sieve() -> None:
             composite[number * number :: number] = b"\1" * len(range(number * number, len(composite), number))
 
 
-@tool
+@tool(read_only=True)
 def add(a: int, b: int = 1) -> int:
     """Adds two numbers."""
     return a + b

@@ -86,7 +86,9 @@ def client(request: pytest.FixtureRequest, app: Path) -> Any:
         return mcp.Client(f"http://{request.getfixturevalue('server').http}/mcp", mode=mode)
     program, *arguments = command("serve", str(app), "--stdio", "--workers", "1")
     path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
-    started = mcp.StdioServerParameters(command=program, args=arguments, env=dict(os.environ) | {"PYTHONPATH": path})
+    started = mcp.StdioServerParameters(
+        command=program, args=arguments, env=dict(os.environ) | {"PYTHONPATH": path}
+    )
     return mcp.Client(started, mode=mode)
 
 

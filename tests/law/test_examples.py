@@ -82,6 +82,8 @@ def test_example(example: Example, tmp_path: Path) -> None:
         pytest.importorskip("joblib")
     if "dask" in example.code:
         pytest.importorskip("dask")
+    if "import Client" in example.code and "mcp" in example.code:
+        pytest.importorskip("mcp")
     if re.search(r'kind *= *"ray"', example.code):
         pytest.importorskip("ray")
     if example.language == "python":

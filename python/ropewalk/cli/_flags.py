@@ -25,7 +25,9 @@ FLOWS_USAGE = """ropewalk flows ls FILE [--state STATE] [--json]
        ropewalk flows fork FILE ID --from STEP [--id NEW]
        ropewalk flows send FILE EVENT [VALUE] [--run ID]"""
 
-SERVE_USAGE = "ropewalk serve APP.py [--http ADDRESS] [--grpc ADDRESS] [--stdio] [--config FILE.toml] [options]"
+SERVE_USAGE = (
+    "ropewalk serve APP.py [--http ADDRESS] [--grpc ADDRESS] [--stdio] [--config FILE.toml] [options]"
+)
 
 SERVE_ABOUT = """\
 Serve the tools of APP.py, or of a module: its functions with @tool of ropewalk.serving. Each runs on warm worker
@@ -321,7 +323,7 @@ SERVE_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--http",),
         "addresses",
-        "serve HTTP here, MCP at /mcp; without --http, --grpc and --stdio it is 127.0.0.1:8080. Port 0 is any free port.",
+        "serve HTTP here; without --http, --grpc and --stdio it is 127.0.0.1:8080. Port 0 is any free port.",
         {"metavar": "ADDRESS"},
     ),
     Flag(("--grpc",), "addresses", "serve gRPC here, 127.0.0.1:50051 for instance.", {"metavar": "ADDRESS"}),

@@ -85,13 +85,14 @@ class _Wanted:
 class Server:
     """Serves the tools of a file or a module over HTTP, gRPC and Connect, and to agents over MCP.
 
-    Every address serves all protocols; MCP is at ``/mcp``. The tools run on the workers of pools, which end with the server. Leaving the
-    ``with`` block answers the requests that have begun; an exception ends them.
+    Every address serves all protocols; MCP is at ``/mcp``. The tools run on the workers of pools, which end with the
+    server. Leaving the ``with`` block answers the requests that have begun; an exception ends them.
 
     Args:
         app: the file or the module with the tools: ``"app.py"``, ``"package.module"``. Tools that it imports are
             served, too. Workers load it, so it must not start a server while it is imported.
-        http: the address of HTTP; port 0 is any free port. Without `http`, `grpc` and `stdio` it is ``"127.0.0.1:8080"``.
+        http: the address of HTTP; port 0 is any free port. Without `http`, `grpc` and `stdio` it is
+            ``"127.0.0.1:8080"``.
         grpc: the address of gRPC.
         stdio: serve MCP on standard input and output, which from now on are the client's alone: what the program and
             the tools print goes to standard error. The end of the input ends `wait`.

@@ -121,7 +121,10 @@ def test_tools_are_listed_with_their_schemas(mcp: Server) -> None:
     assert length["outputSchema"]["properties"] == {"result": {"type": "integer"}}
     assert length["inputSchema"]["properties"]["text"]["maxLength"] == 5
     assert "outputSchema" not in tools["anything"]
-    assert tools["count"]["outputSchema"]["properties"]["result"] == {"type": "array", "items": {"type": "integer"}}
+    assert tools["count"]["outputSchema"]["properties"]["result"] == {
+        "type": "array",
+        "items": {"type": "integer"},
+    }
 
 
 @pytest.mark.parametrize(
@@ -190,7 +193,11 @@ def test_health_answers_and_a_client_that_leaves_frees_the_worker(mcp: Server, g
 
 
 def test_a_cancelled_call_frees_its_worker(mcp: Server, gate: Gate) -> None:
-    params: Any = {"protocolVersion": "2025-11-25", "capabilities": {}, "clientInfo": {"name": "t", "version": "1"}}
+    params: Any = {
+        "protocolVersion": "2025-11-25",
+        "capabilities": {},
+        "clientInfo": {"name": "t", "version": "1"},
+    }
     opened = ask(mcp, "POST", "/mcp", message("initialize", params), HEADERS)
     own = HEADERS | {"mcp-session-id": opened.headers["mcp-session-id"]}
     connection = http.client.HTTPConnection(mcp.http or "", timeout=60)
@@ -215,7 +222,11 @@ def test_a_stream_that_does_not_end_is_limited(make_server: Make, app: Path, gat
 def test_a_page_of_another_site_is_refused(mcp: Server) -> None:
     body = message("ping", {})
     address = mcp.http or ""
-    for origin, host in [("https://evil.example", address), ("http://evil.example", "evil.example"), ("null", address)]:
+    for origin, host in [
+        ("https://evil.example", address),
+        ("http://evil.example", "evil.example"),
+        ("null", address),
+    ]:
         said = ask(mcp, "POST", "/mcp", body, HEADERS | {"origin": origin, "host": host})
         assert said.status == 403, origin
     assert ask(mcp, "POST", "/mcp", body, HEADERS | {"origin": f"http://{address}"}).status == 200

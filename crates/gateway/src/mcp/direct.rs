@@ -1,7 +1,7 @@
 //! Calls that need nothing of rmcp: one request, one response, and arguments that stay bytes on their way.
 //!
 //! rmcp makes a service, three tasks and several trees of values for each request. A call that is plainly in order, and
-//! wants no progress, has no use for them. Whatever is unusual in a request, and whatever is wrong with it, is rmcp's to
+//! wants no progress, has no use for them. Anything unusual in a request, and anything wrong with it, is rmcp's to
 //! answer; the tests send the same calls both ways.
 
 use std::borrow::Cow;
