@@ -199,7 +199,7 @@ def test_cancelling_frees_the_worker(begin: Callable[..., Client], gate: Gate) -
 
 
 def test_what_is_no_message_is_answered(begin: Callable[..., Client]) -> None:
-    client = begin("--max-request", "1000")
+    client = begin("--max-request", "1 kB")
     client.open()
     for line, code in [(b"{", -32700), (b"[]", -32600), (b"x" * 5000, -32600), (b"\xff", -32700)]:
         client.say(line)

@@ -38,7 +38,9 @@ def test_a_tool_stays_the_function_that_it_was() -> None:
 
 def test_a_tool_has_the_name_and_the_docstring_of_its_function() -> None:
     made = tool_of(tool(plain))
-    assert made == Tool(plain, "plain", "Doubles.\n\nAnd no more.", False, None, None, None, False, None)
+    assert made == Tool(
+        plain, "plain", "Doubles.\n\nAnd no more.", False, None, None, None, False, False, None
+    )
     assert tool_of(marked).description == ""  # type: ignore[union-attr]
     assert tool_of(3) is tool_of(len) is tool_of(lambda: 0) is None
 

@@ -51,15 +51,19 @@ impl Said {
     /// Why there is no result, in words by which a model can do better.
     pub(super) fn failed(failed: &Failed) -> Self {
         let mut text = failed.message.to_string();
-        if !failed.violations.is_empty() {
-            text = String::from("The arguments do not fit the tool's input schema:");
-            for one in failed.violations.iter().take(MOST_LISTED) {
-                let field = if one.field.is_empty() { "(all)" } else { &one.field };
-                text.push_str(&format!("\n- {field}: {}", one.description));
-            }
-            if failed.violations.len() > MOST_LISTED {
-                text.push_str(&format!("\n- and {} more", failed.violations.len() - MOST_LISTED));
-            }
+        let described = failed.violations.iter().map(|one| match &*one.field {
+            "" => one.description.clone(),
+            field => format!("{field}: {}", one.description),
+        });
+        // The message has the first ones, unless the tool itself has written it.
+        let mut left = described.filter(|line| !failed.message.contains(&**line));
+        for line in left.by_ref().take(MOST_LISTED) {
+            text.push_str("\n- ");
+            text.push_str(&line);
+        }
+        let left = left.count();
+        if left > 0 {
+            text.push_str(&format!("\n- and {left} more"));
         }
         Self { text, structured: None, is_error: true }
     }
@@ -121,4 +125,33 @@ pub(super) async fn collected(mut items: Items, largest: usize) -> Result<Bytes,
     }
     all.extend_from_slice(b"]");
     Ok(all.freeze())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failed::Violation;
+
+    fn text(message: &'static str, violations: &[(&str, &str)]) -> String {
+        let violation = |(field, description): &(&str, &str)| Violation {
+            field: (*field).to_owned(),
+            description: (*description).to_owned(),
+        };
+        let violations = violations.iter().map(violation).collect();
+        Said::failed(&Failed { violations, ..Failed::new(Code::InvalidArgument, message) }).text
+    }
+
+    #[test]
+    fn each_violation_is_said_once() {
+        assert_eq!(text("no: a: is wrong", &[("a", "is wrong")]), "no: a: is wrong");
+        assert_eq!(
+            text("not today", &[("a[1]", "is wrong"), ("", "all")]),
+            "not today\n- a[1]: is wrong\n- all"
+        );
+        let many: Vec<(String, &str)> =
+            (0..MOST_LISTED + 5).map(|number| (format!("f{number}"), "x")).collect();
+        let many: Vec<(&str, &str)> = many.iter().map(|(field, text)| (&**field, *text)).collect();
+        let said = text("no", &many);
+        assert_eq!((said.lines().count(), said.lines().last()), (MOST_LISTED + 2, Some("- and 5 more")));
+    }
 }
