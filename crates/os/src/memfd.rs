@@ -191,6 +191,17 @@ pub fn size(fd: BorrowedFd<'_>) -> io::Result<u64> {
     Ok(file(fd).metadata()?.len())
 }
 
+/// Bytes of it that have memory: a sparse file has less than its size.
+///
+/// # Errors
+///
+/// The kernel's error.
+pub fn allocated(fd: BorrowedFd<'_>) -> io::Result<u64> {
+    use std::os::unix::fs::MetadataExt as _;
+    // stat(2): in units of 512 bytes, whatever the block is.
+    Ok(file(fd).metadata()?.blocks() * 512)
+}
+
 /// Whether a seal forbids shrinking the file: only then is a mapping of it safe from SIGBUS.
 pub fn is_size_sealed(fd: BorrowedFd<'_>) -> bool {
     // SAFETY: a plain call on a borrowed descriptor; a file without seals gives -1.
@@ -215,6 +226,15 @@ mod tests {
     fn too_much_is_an_error_and_not_a_signal() {
         let error = create(c"test", 1 << 50, true).expect_err("no machine has a pebibyte");
         assert_eq!(error.kind(), io::ErrorKind::OutOfMemory);
+    }
+
+    #[test]
+    fn a_sparse_memfd_has_memory_where_it_is_written() {
+        let fd = create_sparse(c"test", 1 << 20).expect("a memfd");
+        assert_eq!(allocated(fd.as_fd()).expect("a size"), 0);
+        write_at(fd.as_fd(), &[1; 10], 300_000).expect("written");
+        let page = crate::mmap::page_size() as u64;
+        assert!((1..=page.max(1 << 16)).contains(&allocated(fd.as_fd()).expect("a size")));
     }
 
     #[test]

@@ -66,6 +66,18 @@ pub fn private_bytes(pid: i32) -> u64 {
     kib(&text, "Private_Clean:").unwrap_or(0) + kib(&text, "Private_Dirty:").unwrap_or(0)
 }
 
+/// Resident bytes of a process, those that it shares included; 0 if unknown.
+pub fn resident_bytes(pid: i32) -> u64 {
+    let text = fs::read_to_string(format!("/proc/{pid}/statm")).unwrap_or_default();
+    resident(&text).unwrap_or(0)
+}
+
+/// The second field of proc_pid_statm(5).
+fn resident(statm: &str) -> Option<u64> {
+    let pages = statm.split_ascii_whitespace().nth(1)?.parse::<u64>().ok()?;
+    Some(pages * crate::mmap::page_size() as u64)
+}
+
 /// Reads about a process whose id may be another's by now: what was read is kept only if the process lives afterwards,
 /// because an id is not used again as long as its process lives.
 fn of_living<T>(process: BorrowedFd<'_>, read: impl FnOnce() -> Option<T>) -> Option<T> {
@@ -130,8 +142,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_resident_is_the_second_field() {
+        let page = crate::mmap::page_size() as u64;
+        assert_eq!(resident("100 40 15 1 0 30 0"), Some(40 * page));
+        assert_eq!((resident("100 x"), resident("")), (None, None));
+        assert_eq!(resident_bytes(-1), 0);
+    }
+
+    #[test]
     fn this_process_has_some_of_it() {
         let own = private_bytes(crate::process::current_pid());
+        assert!(resident_bytes(crate::process::current_pid()) >= own / 2);
         assert!(own > 0 && own < total());
         assert!(available() > 0);
         assert!(group_limit().is_none_or(|limit| limit >= total()));

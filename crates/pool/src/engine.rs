@@ -122,6 +122,9 @@ of_every_pool! {
     /// When the machine is out of memory, processes or descriptors.
     fn awaken(&self) -> Result<()>;
 
+    /// The pool's name.
+    fn name(&self) -> Arc<str>;
+
     /// Whether it has started nothing yet.
     fn is_asleep(&self) -> bool;
 

@@ -303,6 +303,11 @@ impl<B: Backend> Pool<B> {
         self.fork_generation != ropewalk_os::process::fork_generation()
     }
 
+    /// See [`Engine::name`](crate::Engine::name).
+    pub(crate) fn name(&self) -> Arc<str> {
+        Arc::clone(&self.config.name)
+    }
+
     /// See [`Engine::function`](crate::Engine::function).
     pub(crate) fn function(&self, name: &str, payload: Payload) -> Arc<Function> {
         let id = self.next_function.fetch_add(1, Ordering::Relaxed);

@@ -405,7 +405,7 @@ impl Task {
     }
 
     /// Nanoseconds from its submission until it was last queued to be run once more; 0 if it never was.
-    pub(crate) fn queued_again_ns(&self) -> u64 {
+    pub fn queued_again_ns(&self) -> u64 {
         self.cold.get().map_or(0, |cold| cold.queued_again.load(Ordering::Relaxed))
     }
 

@@ -13,7 +13,7 @@ use ropewalk_os::process;
 use ropewalk_sync::{Mutex, MutexGuard, PerProcess};
 
 use super::once::Latest;
-use super::segment::{Segment, Store};
+use super::segment::{Segment, Store, bytes_of_all};
 use super::slab::{REGION, SLAB, Slab};
 
 /// Buffers start at multiples of this many bytes.
@@ -200,6 +200,15 @@ impl Arena {
         if self.idle_at().is_some_and(|at| at <= now) {
             self.trim();
         }
+    }
+
+    /// Bytes of shared memory that this process has: all its segments, and what the arena keeps for the next ones.
+    pub fn shared_bytes(&self) -> u64 {
+        if !self.is_ours() {
+            return 0;
+        }
+        let kept = self.lock().kept_bytes as u64;
+        bytes_of_all().saturating_add(kept)
     }
 
     /// Whether the arena belongs to this process; if not, even its lock may be taken for ever.
@@ -518,6 +527,16 @@ mod tests {
         drop(leases);
         assert_eq!(arena.lock().slabs.len(), 1);
         assert!(arena.lock().slabs.values().all(Slab::is_unused));
+    }
+
+    #[test]
+    fn shared_bytes_are_those_in_use_and_those_that_are_kept() {
+        let arena = Arena::new(ArenaConfig::default());
+        let lease = arena.put_parts(&[&vec![1; 5 << 20]]).expect("room");
+        // Other tests have segments of their own, which come and go.
+        assert!(arena.shared_bytes() >= 5 << 20);
+        drop(lease);
+        assert!(arena.lock().kept_bytes == 5 << 20 && arena.shared_bytes() >= 5 << 20);
     }
 
     #[test]

@@ -89,6 +89,12 @@ impl Store {
         self.size
     }
 
+    /// Bytes that have memory, without the header.
+    fn bytes(&self) -> u64 {
+        let of_file = self.fd.as_ref().and_then(|fd| memfd::allocated(fd.0.as_fd()).ok());
+        of_file.map_or(self.size as u64, |bytes| bytes.saturating_sub(HEADER as u64))
+    }
+
     /// Makes every handle stale.
     fn raise_generation(&mut self) {
         self.generation += 1;
@@ -135,6 +141,13 @@ fn fresh_id() -> u64 {
     let pid = ropewalk_os::process::current_pid();
     let seed = (COUNT.fetch_add(1, Ordering::Relaxed), pid, std::time::Instant::now());
     RandomState::new().hash_one(seed) | 1
+}
+
+/// Bytes of memory that the segments of this process have, those included that other processes have made.
+pub(super) fn bytes_of_all() -> u64 {
+    // Their last references may go here, which takes the lock again.
+    let all: Vec<Arc<Segment>> = registry().values().filter_map(Weak::upgrade).collect();
+    all.iter().map(|segment| segment.store().bytes()).sum()
 }
 
 impl Segment {
