@@ -21,6 +21,12 @@ def usable_cores() -> int:
 def private_bytes(pid: int) -> int:
     """Returns the private memory of a process in bytes; 0 if it is unknown."""
 
+def resident_bytes(pid: int) -> int:
+    """Returns the resident memory of a process in bytes, what it shares included; 0 if it is unknown."""
+
+def shared_bytes() -> int:
+    """Returns the shared memory of this process in bytes, whichever process has made it."""
+
 class FutureBase:
     """The compiled base of `Future`: the methods that every task uses."""
 

@@ -56,6 +56,11 @@ EXTERNAL = {
     "libsodium-sys-stable": {"zmtp"},
     "loom": {"sync"},
     "memchr": {"py-pool"},
+    "opentelemetry": {"gateway"},
+    "opentelemetry-http": {"gateway"},
+    "opentelemetry-otlp": {"gateway"},
+    "opentelemetry_sdk": {"gateway"},
+    "prometheus-client": {"gateway"},
     "prost": {"gateway"},
     "protox": {"gateway"},
     "pyo3": {"py-gateway", "py-journal", "py-pool", "py-zmq", "python"},
@@ -74,7 +79,9 @@ EXTERNAL = {
 OF_TESTS = {
     "hyper-util": {"gateway"},
     "libc": {"executor", "shm"},
+    "opentelemetry-proto": {"gateway"},
     "proptest": {"executor", "messaging", "pool", "reactor", "shm", "zmtp"},
+    "prost": {"gateway"},
     "tokio": {"gateway"},
 }
 #: Functions and statics that are declared rather than imported, of crates above `ropewalk-os`: the interpreter's that

@@ -346,6 +346,7 @@ def test_statistics(make_pool: Callable[..., Any], gate: Gate, kind: str) -> Non
         assert worker.pid == after.worker_pids[0] == held.task.worker_pid
         assert (worker.state, worker.completed) == ("idle", 6)
         assert worker.private_bytes > 0
+        assert worker.resident_bytes > 0
         assert worker.busy_seconds == after.busy_seconds
         with pytest.raises(dataclasses.FrozenInstanceError):
             worker.pid = 1

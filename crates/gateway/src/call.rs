@@ -12,6 +12,7 @@ use tokio::sync::watch;
 pub use ropewalk_pool::Progress;
 
 use crate::failed::Failed;
+use crate::telemetry::{Now, Watched};
 use crate::tool::Tool;
 
 /// What bytes are.
@@ -65,6 +66,8 @@ pub struct Request {
     pub deadline: Option<Instant>,
     /// Where the call says how far it is, if the caller wants to know.
     pub reports: Option<Reports>,
+    /// What telemetry keeps of it; the runner reports the end of its task there.
+    pub watched: Watched,
 }
 
 /// What a tool gives.
@@ -111,4 +114,7 @@ pub trait Runner: Send + Sync + 'static {
 
     /// Whether it takes calls.
     fn readiness(&self) -> Readiness;
+
+    /// What the pools do now.
+    fn now(&self) -> Now;
 }

@@ -21,7 +21,8 @@ use crate::call::{Answer, Items, Readiness, Reports, Request, Runner};
 use crate::driver::Driver;
 use crate::envelope;
 use crate::explain::Exceptions;
-use crate::failed::{Code, Failed};
+use crate::failed::{Code, Failed, Shed};
+use crate::telemetry::{Now, Watched};
 
 /// Items of a stream that its worker may be ahead of the client.
 const AHEAD: u32 = 64;
@@ -50,7 +51,8 @@ impl Engines {
         let function = tool.function.as_ref().ok_or_else(nowhere)?;
         let left = request.deadline.map(|at| at.saturating_duration_since(Instant::now()));
         if left == Some(Duration::ZERO) {
-            return Err(Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed"));
+            let failed = Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed");
+            return Err(failed.shed(Shed::Deadline));
         }
         let payload = placed(driver.engine(), request)?;
         let deadline = left.into_iter().chain(tool.deadline).min();
@@ -58,7 +60,7 @@ impl Engines {
         let options = Options { retries: tool.retries, stream: ahead, ..limits.into() };
         let call = Call::remote(Arc::clone(function), payload);
         match driver.engine().submit(call, 0, options, true) {
-            Ok(task) => Ok(Running { driver: Arc::clone(driver), task }),
+            Ok(task) => Ok(Running { driver: Arc::clone(driver), task, watched: request.watched.clone() }),
             Err(refused) => Err(Failed::from(&refused.1)),
         }
     }
@@ -99,6 +101,7 @@ const REPORTED_EVERY: Duration = Duration::from_millis(100);
 struct Running {
     driver: Arc<Driver>,
     task: Arc<Task>,
+    watched: Watched,
 }
 
 impl Running {
@@ -143,14 +146,17 @@ impl Reporting {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.task.is_done() {
+            self.watched.ran(&self.task);
             return;
         }
         // One that has not started is cancelled by this.
         let _ = self.driver.engine().ask_to_stop(&self.task);
         if self.task.is_done() {
+            self.watched.ran(&self.task);
             return;
         }
-        let ending = Ending { driver: Arc::clone(&self.driver), task: Arc::clone(&self.task) };
+        let (driver, task) = (Arc::clone(&self.driver), Arc::clone(&self.task));
+        let ending = Ending { driver, task, watched: self.watched.clone() };
         if let Ok(runtime) = Handle::try_current() {
             // A runtime that leaves drops the future, and ends the task at once.
             drop(runtime.spawn(async move {
@@ -164,6 +170,7 @@ impl Drop for Running {
 struct Ending {
     driver: Arc<Driver>,
     task: Arc<Task>,
+    watched: Watched,
 }
 
 impl Drop for Ending {
@@ -171,6 +178,7 @@ impl Drop for Ending {
         if !self.task.is_done() {
             let _ = self.driver.engine().cancel(&self.task, true);
         }
+        self.watched.ran(&self.task);
     }
 }
 
@@ -274,6 +282,15 @@ impl Runner for Engines {
             let items: Items = stream::unfold(reader, Reader::next).boxed();
             Ok(items)
         })
+    }
+
+    fn now(&self) -> Now {
+        let engines = || self.drivers.iter().map(|driver| driver.engine());
+        Now {
+            pools: engines().filter_map(|engine| Some((engine.name(), engine.statistics()?))).collect(),
+            shared_bytes: engines().next().map_or(0, |engine| engine.arena().shared_bytes()),
+            ready: self.readiness().why_not().is_none(),
+        }
     }
 
     fn readiness(&self) -> Readiness {

@@ -4,7 +4,7 @@ use std::borrow::Cow;
 use std::sync::Arc;
 use std::time::Duration;
 
-use ropewalk_pool::{Failure, Limit, Refused};
+use ropewalk_pool::{Failure, Limit, Phase, Refused};
 
 /// The codes of gRPC that a call can end with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -34,6 +34,21 @@ pub enum Code {
 }
 
 impl Code {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 11] = [
+        Self::Cancelled,
+        Self::Unknown,
+        Self::InvalidArgument,
+        Self::DeadlineExceeded,
+        Self::NotFound,
+        Self::PermissionDenied,
+        Self::ResourceExhausted,
+        Self::FailedPrecondition,
+        Self::Internal,
+        Self::Unavailable,
+        Self::Unauthenticated,
+    ];
+
     /// Its name, in capitals.
     pub fn name(self) -> &'static str {
         match self {
@@ -53,20 +68,7 @@ impl Code {
 
     /// The code of this name.
     pub fn of_name(name: &str) -> Option<Self> {
-        Some(match name {
-            "CANCELLED" => Self::Cancelled,
-            "UNKNOWN" => Self::Unknown,
-            "INVALID_ARGUMENT" => Self::InvalidArgument,
-            "DEADLINE_EXCEEDED" => Self::DeadlineExceeded,
-            "NOT_FOUND" => Self::NotFound,
-            "PERMISSION_DENIED" => Self::PermissionDenied,
-            "RESOURCE_EXHAUSTED" => Self::ResourceExhausted,
-            "FAILED_PRECONDITION" => Self::FailedPrecondition,
-            "INTERNAL" => Self::Internal,
-            "UNAVAILABLE" => Self::Unavailable,
-            "UNAUTHENTICATED" => Self::Unauthenticated,
-            _ => return None,
-        })
+        Self::ALL.into_iter().find(|code| code.name() == name)
     }
 
     /// The status of HTTP that says the same, as Google's API guide maps them.
@@ -97,6 +99,34 @@ pub struct Violation {
     pub description: String,
 }
 
+/// Why the server let go of a call that no worker had begun.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Shed {
+    /// As many calls waited as may.
+    QueueFull,
+    /// Its deadline passed before a worker was free.
+    Deadline,
+    /// A full queue dropped it for a newer one.
+    Dropped,
+    /// The server was leaving.
+    Leaving,
+}
+
+impl Shed {
+    /// All of them, in the order of their numbers.
+    pub(crate) const ALL: [Self; 4] = [Self::QueueFull, Self::Deadline, Self::Dropped, Self::Leaving];
+
+    /// Its name in labels.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::QueueFull => "queue_full",
+            Self::Deadline => "deadline",
+            Self::Dropped => "dropped",
+            Self::Leaving => "leaving",
+        }
+    }
+}
+
 /// Why a call has no result.
 #[derive(Clone, Debug)]
 pub struct Failed {
@@ -110,6 +140,8 @@ pub struct Failed {
     pub retry_after: Option<Duration>,
     /// The status of HTTP, if it says more than the code's.
     pub status: Option<http::StatusCode>,
+    /// Why no worker began the call, if the server let go of it.
+    pub shed: Option<Shed>,
 }
 
 /// How long a client that meets a full queue is asked to stay away.
@@ -118,7 +150,8 @@ const FULL_FOR: Duration = Duration::from_secs(1);
 impl Failed {
     /// A failure with a text and no more.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
-        Self { code, message: message.into(), violations: Vec::new(), retry_after: None, status: None }
+        let message = message.into();
+        Self { code, message, violations: Vec::new(), retry_after: None, status: None, shed: None }
     }
 
     /// There is no such tool.
@@ -129,6 +162,12 @@ impl Failed {
     /// The same, with a status of HTTP of its own.
     pub(crate) fn with_status(mut self, status: http::StatusCode) -> Self {
         self.status = Some(status);
+        self
+    }
+
+    /// The same, of a call that the server let go of.
+    pub(crate) fn shed(mut self, why: Shed) -> Self {
+        self.shed = Some(why);
         self
     }
 
@@ -152,8 +191,11 @@ impl From<&Refused> for Failed {
                 Code::ResourceExhausted,
                 format!("the server is full: {waiting} calls wait, and {most} may. Try again later"),
             )
-            .retry_after(FULL_FOR),
-            Refused::Closed | Refused::Forked => Self::new(Code::Unavailable, "the server is leaving"),
+            .retry_after(FULL_FOR)
+            .shed(Shed::QueueFull),
+            Refused::Closed | Refused::Forked => {
+                Self::new(Code::Unavailable, "the server is leaving").shed(Shed::Leaving)
+            }
             Refused::Broken(failure) => {
                 Self::new(Code::Unavailable, format!("the tool's workers are gone: {}", failure.cause()))
             }
@@ -173,13 +215,15 @@ impl From<&Failure> for Failed {
     fn from(failure: &Failure) -> Self {
         let cause: Arc<str> = failure.cause();
         match failure {
-            Failure::TimedOut(Limit::Deadline, _) => {
-                Self::new(Code::DeadlineExceeded, "the caller's deadline has passed")
+            Failure::TimedOut(Limit::Deadline, phase) => {
+                let failed = Self::new(Code::DeadlineExceeded, "the caller's deadline has passed");
+                if *phase == Phase::Queued { failed.shed(Shed::Deadline) } else { failed }
             }
             Failure::TimedOut(..) => Self::new(Code::DeadlineExceeded, "the tool took longer than it may"),
             Failure::Dropped { .. } => {
                 Self::new(Code::ResourceExhausted, format!("the server is full: {cause}"))
                     .retry_after(FULL_FOR)
+                    .shed(Shed::Dropped)
             }
             Failure::Limit { .. } => Self::new(Code::ResourceExhausted, cause.to_string()),
             Failure::Terminated => Self::new(Code::Unavailable, "the server is leaving"),
@@ -199,6 +243,23 @@ mod tests {
         assert_eq!((failed.code, failed.retry_after), (Code::ResourceExhausted, Some(FULL_FOR)));
         assert_eq!(failed.code.status(), http::StatusCode::TOO_MANY_REQUESTS);
         assert!(failed.message.contains("8 calls wait"), "{}", failed.message);
+    }
+
+    #[test]
+    fn codes_are_found_by_their_names() {
+        for code in Code::ALL {
+            assert_eq!(Code::of_name(code.name()), Some(code));
+        }
+        assert_eq!(Code::of_name("OK"), None);
+    }
+
+    #[test]
+    fn what_was_let_go_says_why() {
+        let shed = |failure: Failure| Failed::from(&failure).shed;
+        assert_eq!(Failed::from(&Refused::Closed).shed, Some(Shed::Leaving));
+        assert_eq!(shed(Failure::TimedOut(Limit::Deadline, Phase::Queued)), Some(Shed::Deadline));
+        assert_eq!(shed(Failure::TimedOut(Limit::Deadline, Phase::Running)), None);
+        assert_eq!(shed(Failure::Dropped { depth: 1, capacity: 1 }), Some(Shed::Dropped));
     }
 
     #[test]

@@ -16,13 +16,15 @@ mod http;
 mod mcp;
 mod rpc;
 mod server;
+mod telemetry;
 mod tool;
 
 pub use call::{Answer, Form, Items, Progress, Readiness, Reports, Request, Runner};
 pub use driver::Driver;
 pub use engine::Engines;
 pub use explain::{Exception, Exceptions};
-pub use failed::{Code, Failed, Violation};
+pub use failed::{Code, Failed, Shed, Violation};
 pub use guard::Tokens;
 pub use server::{Listening, Server, Settings};
+pub use telemetry::{Export, Gravity, Lines, Logged, Logging, Now, Protocol, Watched};
 pub use tool::{Tool, Tools};

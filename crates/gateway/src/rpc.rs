@@ -2,20 +2,22 @@
 //! health and for reflection.
 
 use std::sync::Arc;
+use std::time::Instant;
 
 use bytes::Bytes;
 use connectrpc::{
-    ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, Limits, RequestContext, Response, Router,
-    ServiceRequest, ServiceResult, ServiceStream,
+    ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, Limits, Protocol as Wire, RequestContext,
+    Response, Router, ServiceRequest, ServiceResult, ServiceStream,
 };
 use connectrpc_health::{Checker, HealthService, Status};
 use connectrpc_reflection::{ReflectionError, Reflector};
 use futures::StreamExt as _;
-use serde_json::json;
+use serde_json::{Map, Value};
 
 use crate::call::{Answer, Form, Readiness, Request};
 use crate::failed::{Code, Failed};
 use crate::http::Shared;
+use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
 
 mod generated {
@@ -58,28 +60,62 @@ struct Service(Arc<Shared>);
 
 impl Service {
     /// The call that a message asks for.
-    fn request(&self, context: &RequestContext, message: proto::ExecuteRequest) -> Result<Request, Failed> {
-        let proto::ExecuteRequest { tool, arguments, metadata, .. } = message;
-        let tool = self.0.tools.get(&tool).ok_or_else(|| Failed::no_tool(&tool))?;
-        let (form, arguments) = arguments.into_option().and_then(|value| value.kind).map_or_else(
-            || (Form::Json, Bytes::from_static(b"{}")),
-            |kind| match kind {
-                proto::value::Kind::Json(bytes) => (Form::Json, Bytes::from(bytes)),
-                proto::value::Kind::Msgpack(bytes) => (Form::Msgpack, Bytes::from(bytes)),
-                proto::value::Kind::Raw(bytes) => (Form::Raw, Bytes::from(bytes)),
-            },
-        );
-        let metadata =
-            if metadata.is_empty() { Bytes::new() } else { Bytes::from(json!(metadata).to_string()) };
-        Ok(Request {
-            tool: Arc::clone(tool),
-            form,
-            arguments,
-            metadata,
-            deadline: context.deadline(),
-            reports: None,
-        })
+    fn request(
+        &self,
+        context: &RequestContext,
+        message: proto::ExecuteRequest,
+        streams: bool,
+    ) -> Result<Request, Failed> {
+        let proto::ExecuteRequest { tool: name, arguments, metadata, .. } = message;
+        let tool = self.0.tools.get(&name);
+        let watched = self.0.telemetry.begin(protocol(context), tool, context.headers());
+        let refused = match tool {
+            None => Failed::no_tool(&name),
+            Some(tool) if tool.streams == streams => {
+                let (tool, deadline) = (Arc::clone(tool), context.deadline());
+                return Ok(request(tool, arguments.into_option(), metadata, deadline, watched));
+            }
+            Some(tool) if tool.streams => {
+                Failed::new(Code::FailedPrecondition, "the tool streams: call it by ExecuteStream")
+            }
+            Some(_) => Failed::new(Code::FailedPrecondition, "the tool does not stream: call it by Execute"),
+        };
+        watched.failed(&refused);
+        Err(refused)
     }
+}
+
+/// The protocol of a call.
+fn protocol(context: &RequestContext) -> Protocol {
+    match context.protocol() {
+        Some(Wire::Grpc) => Protocol::Grpc,
+        Some(Wire::GrpcWeb) => Protocol::GrpcWeb,
+        _ => Protocol::Connect,
+    }
+}
+
+/// The call of a tool.
+fn request(
+    tool: Arc<Tool>,
+    arguments: Option<proto::Value>,
+    metadata: impl IntoIterator<Item = (String, String)>,
+    deadline: Option<Instant>,
+    watched: Watched,
+) -> Request {
+    let (form, arguments) = arguments.and_then(|value| value.kind).map_or_else(
+        || (Form::Json, Bytes::from_static(b"{}")),
+        |kind| match kind {
+            proto::value::Kind::Json(bytes) => (Form::Json, Bytes::from(bytes)),
+            proto::value::Kind::Msgpack(bytes) => (Form::Msgpack, Bytes::from(bytes)),
+            proto::value::Kind::Raw(bytes) => (Form::Raw, Bytes::from(bytes)),
+        },
+    );
+    let mut given: Map<String, Value> =
+        metadata.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
+    watched.add_context(&mut given);
+    let metadata =
+        if given.is_empty() { Bytes::new() } else { Bytes::from(Value::Object(given).to_string()) };
+    Request { tool, form, arguments, metadata, deadline, reports: None, watched }
 }
 
 /// What a tool gave, as a message.
@@ -139,13 +175,10 @@ impl proto::Tools for Service {
         context: RequestContext,
         request: ServiceRequest<'_, proto::ExecuteRequest>,
     ) -> ServiceResult<impl connectrpc::Encodable<proto::ExecuteResponse> + Send + use<'a>> {
-        let request = self.request(&context, request.to_owned_message())?;
-        if request.tool.streams {
-            return Err(
-                Failed::new(Code::FailedPrecondition, "the tool streams: call it by ExecuteStream").into()
-            );
-        }
-        let answer = self.0.runner.call(request).await?;
+        let request = self.request(&context, request.to_owned_message(), false)?;
+        let watched = request.watched.clone();
+        let answer = self.0.runner.call(request).await.inspect_err(|failed| watched.failed(failed))?;
+        watched.ended();
         Response::ok(proto::ExecuteResponse { result: Some(value(answer)).into(), ..Default::default() })
     }
 
@@ -155,16 +188,10 @@ impl proto::Tools for Service {
         request: ServiceRequest<'_, proto::ExecuteRequest>,
     ) -> ServiceResult<ServiceStream<impl connectrpc::Encodable<proto::ExecuteStreamResponse> + Send + use<>>>
     {
-        let request = self.request(&context, request.to_owned_message())?;
-        if !request.tool.streams {
-            return Err(Failed::new(
-                Code::FailedPrecondition,
-                "the tool does not stream: call it by Execute",
-            )
-            .into());
-        }
-        let items = self.0.runner.stream(request).await?;
-        Ok(Response::stream(items.map(|item| {
+        let request = self.request(&context, request.to_owned_message(), true)?;
+        let watched = request.watched.clone();
+        let items = self.0.runner.stream(request).await.inspect_err(|failed| watched.failed(failed))?;
+        Ok(Response::stream(watched.over(items).map(|item| {
             let item = item.map_err(ConnectError::from)?;
             Ok(proto::ExecuteStreamResponse { item: Some(value(item)).into(), ..Default::default() })
         })))

@@ -30,6 +30,7 @@ use crate::guard::{self, Guard, Tokens};
 use crate::http::{self, Shared};
 use crate::mcp::{self, Mcp};
 use crate::rpc;
+use crate::telemetry::{self, Export, Lines, Telemetry};
 use crate::tool::Tools;
 
 /// How a server listens.
@@ -49,6 +50,10 @@ pub struct Settings {
     pub head_timeout: Duration,
     /// What callers must show.
     pub tokens: Tokens,
+    /// What goes to a collector.
+    pub export: Export,
+    /// Where the records of calls go.
+    pub lines: Arc<Lines>,
 }
 
 impl Default for Settings {
@@ -61,6 +66,8 @@ impl Default for Settings {
             most_connections: 16_384,
             head_timeout: Duration::from_secs(10),
             tokens: Tokens::default(),
+            export: Export::default(),
+            lines: Arc::default(),
         }
     }
 }
@@ -78,6 +85,7 @@ pub struct Listening {
 pub struct Server {
     runtime: Mutex<Option<Runtime>>,
     runner: Arc<dyn Runner>,
+    telemetry: Arc<Telemetry>,
     listening: Listening,
     mcp: Mcp,
     leave: watch::Sender<bool>,
@@ -104,19 +112,24 @@ impl Server {
             .enable_io()
             .enable_time()
             .build()?;
-        let shared =
-            Arc::new(Shared::new(tools, Arc::clone(&runner), settings.largest, settings.head_timeout));
+        let asked = Arc::clone(&runner);
+        let telemetry = Telemetry::new(&tools, Arc::clone(&settings.lines), move || asked.now());
+        telemetry.export(&settings.export, runtime.handle())?;
+        let (largest, patience) = (settings.largest, settings.head_timeout);
+        let shared = Shared::new(tools, Arc::clone(&runner), Arc::clone(&telemetry), largest, patience);
+        let shared = Arc::new(shared);
         // With tokens, or at an address that others reach, the server may have any name.
         let mut addresses = settings.http.iter().chain(&settings.grpc);
         let is_local = settings.tokens.is_empty() && addresses.all(|address| address.ip().is_loopback());
         let guard = Guard { tokens: settings.tokens.clone(), is_local };
         let guarded = middleware::from_fn_with_state(Arc::new(guard), guard::guard);
+        let measured = middleware::from_fn_with_state(Arc::clone(&telemetry), telemetry::measure);
         let mcp = Mcp::new(Arc::clone(&shared));
         let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
         let routes = http::routes(shared)
             .merge(mcp.routes())
             .fallback(any(move |request| otherwise(services.clone(), request)));
-        let routes = routes.layer(guarded);
+        let routes = routes.layer(guarded).layer(measured);
         let (leave, leaving) = watch::channel(false);
         let wanted = [settings.http, settings.grpc];
         let open = Arc::new(watch::Sender::new(0));
@@ -142,7 +155,7 @@ impl Server {
         }
         let [http, grpc] = found;
         let runtime = Mutex::new(Some(runtime));
-        Ok(Self { runtime, runner, listening: Listening { http, grpc }, mcp, leave, open })
+        Ok(Self { runtime, runner, telemetry, listening: Listening { http, grpc }, mcp, leave, open })
     }
 
     /// Where it listens: the ports that the system chose, too.
@@ -194,6 +207,7 @@ impl Server {
     pub fn stop(&self) {
         let runtime = self.runtime.lock().take();
         if let Some(runtime) = runtime {
+            self.telemetry.shutdown();
             runtime.shutdown_timeout(Duration::from_secs(2));
         }
     }

@@ -5,15 +5,15 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
-    Code, Driver, Engines, Exception, Exceptions, Failed, Readiness, Server, Settings, Tokens, Tool, Tools,
-    Violation,
+    Code, Driver, Engines, Exception, Exceptions, Export, Failed, Gravity, Lines, Logged, Logging, Readiness,
+    Server, Settings, Tokens, Tool, Tools, Violation,
 };
 use ropewalk_os::file::duplicate;
 use ropewalk_py_pool::parent::served::{self, Served};
@@ -46,6 +46,8 @@ struct Wanted {
     connections: usize,
     head_timeout: f64,
     tokens: Vec<String>,
+    otlp: Option<String>,
+    log: String,
 }
 
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {
@@ -62,6 +64,43 @@ fn address(text: Option<&String>) -> PyResult<Option<SocketAddr>> {
         })
     };
     text.map(read).transpose()
+}
+
+fn logging(text: &str) -> PyResult<Logging> {
+    match text {
+        "nothing" => Ok(Logging::Nothing),
+        "failures" => Ok(Logging::Failures),
+        "calls" => Ok(Logging::Calls),
+        _ => Err(PyValueError::new_err("log must be nothing, failures or calls")),
+    }
+}
+
+/// A record as Python takes it: its level and time; tool, protocol, status and message; times; worker, attempts and
+/// items; trace and span.
+type Fields<'a> = (
+    (u8, f64),
+    (&'a str, &'static str, &'static str, Option<&'a str>),
+    (f64, Option<f64>, Option<f64>),
+    (i32, u32, u64),
+    Option<(&'a str, &'a str)>,
+);
+
+fn fields(line: &Logged) -> Fields<'_> {
+    // The levels of `logging`.
+    let level = match line.gravity {
+        Gravity::Info => 20,
+        Gravity::Warning => 30,
+        Gravity::Error => 40,
+    };
+    let at = line.at.duration_since(UNIX_EPOCH).unwrap_or_default();
+    let seconds = |time: Option<Duration>| time.as_ref().map(Duration::as_secs_f64);
+    (
+        (level, at.as_secs_f64()),
+        (&line.tool, line.protocol, line.status, line.message.as_deref()),
+        (line.took.as_secs_f64(), seconds(line.queued), seconds(line.ran)),
+        (line.pid, line.attempts, line.items),
+        line.trace.as_ref().map(|(trace, span)| (trace.as_str(), span.as_str())),
+    )
 }
 
 /// Why a call failed whose tool raised, as a function of the program says.
@@ -81,6 +120,7 @@ fn explained(explain: &Bound<'_, PyAny>, exception: &Exception) -> PyResult<Fail
 #[pyclass(frozen, module = "ropewalk._gateway")]
 struct Gateway {
     server: Server,
+    lines: Arc<Lines>,
     exceptions: Arc<Exceptions>,
 }
 
@@ -115,6 +155,7 @@ impl Gateway {
             })
         };
         let tools: Tools = tools.into_iter().map(made).collect::<PyResult<Vec<_>>>()?.into_iter().collect();
+        let lines = Arc::new(Lines::new(logging(&settings.log)?));
         let settings = Settings {
             http: address(settings.http.as_ref())?,
             grpc: address(settings.grpc.as_ref())?,
@@ -123,6 +164,8 @@ impl Gateway {
             most_connections: settings.connections,
             head_timeout: seconds("head_timeout", settings.head_timeout)?,
             tokens: Tokens::new(settings.tokens),
+            export: Export { endpoint: settings.otlp },
+            lines: Arc::clone(&lines),
         };
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
         let started = py.detach(move || {
@@ -130,9 +173,12 @@ impl Gateway {
             let exceptions = Arc::new(Exceptions::default());
             let engines = Engines::new(drivers, Arc::clone(&exceptions));
             let server = Server::start(&settings, tools, Arc::new(engines))?;
-            Ok::<_, std::io::Error>(Self { server, exceptions })
+            Ok::<_, std::io::Error>(Self { server, lines, exceptions })
         });
-        started.map_err(PyErr::from)
+        started.map_err(|error| match error.kind() {
+            std::io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
+            _ => PyErr::from(error),
+        })
     }
 
     /// Where HTTP is served, and gRPC: `"127.0.0.1:8080"`.
@@ -163,6 +209,20 @@ impl Gateway {
         }
     }
 
+    /// Writes the records of calls until the server ends: `write` is given some at a time, and how many were dropped
+    /// since it was given some.
+    fn log(&self, py: Python<'_>, write: &Bound<'_, PyAny>) {
+        let mut dropped = 0;
+        while let Some(lines) = py.detach(|| self.lines.next()) {
+            let now = self.lines.dropped();
+            let fields: Vec<_> = lines.iter().map(fields).collect();
+            if let Err(error) = write.call1((fields, now - dropped)) {
+                error.write_unraisable(py, Some(write));
+            }
+            dropped = now;
+        }
+    }
+
     /// Whether it takes calls: `None`, or why it does not, and whether it is starting.
     fn not_ready(&self, py: Python<'_>) -> Option<(String, bool)> {
         let readiness = py.detach(|| self.server.readiness());
@@ -174,6 +234,7 @@ impl Gateway {
         py.detach(|| {
             self.server.stop();
             self.exceptions.close();
+            self.lines.close();
         });
     }
 }

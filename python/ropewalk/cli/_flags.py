@@ -382,6 +382,25 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         "how long requests have that have begun when SIGTERM comes (30).",
         {"metavar": "S", "type": _seconds},
     ),
+    Flag(
+        ("--otlp",),
+        "telemetry",
+        "send spans and numbers to a collector of OpenTelemetry, http://127.0.0.1:4318 for instance; without this the "
+        "variables OTEL_... say whether there is one.",
+        {"metavar": "URL"},
+    ),
+    Flag(
+        ("--log",),
+        "telemetry",
+        "log these calls: failures of the server and the tools (failures), all calls, or nothing.",
+        {"metavar": "CALLS"},
+    ),
+    Flag(
+        ("--log-format",),
+        "telemetry",
+        "write what is logged as text, or as one line of JSON for each record (text).",
+        {"metavar": "FORMAT"},
+    ),
 )
 
 CHECK_FLAGS: tuple[Flag, ...] = (
@@ -506,6 +525,9 @@ class ServeOptions:
     max_connections: int | None
     head_timeout: float | None
     drain_timeout: float | None
+    otlp: str | None
+    log: str | None
+    log_format: str | None
 
 
 def parse_serve(arguments: Sequence[str]) -> ServeOptions:

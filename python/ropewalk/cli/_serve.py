@@ -12,7 +12,7 @@ import ropewalk
 from ropewalk._target import TargetError
 from ropewalk.cli._errors import CommandError
 from ropewalk.cli._flags import ServeOptions
-from ropewalk.serving import Server
+from ropewalk.serving import Server, _logs
 
 
 def run_serve(options: ServeOptions) -> int:
@@ -26,7 +26,8 @@ def run_serve(options: ServeOptions) -> int:
     began = time.monotonic()
     try:
         server = Server(app, **given)
-        return server.wait(lambda: _show(server, app, began))
+        with _logs.written("text" if server.log_format is None else None):
+            return server.wait(lambda: _show(server, app, began))
     except OSError as error:
         if isinstance(error, ropewalk.RopewalkError):
             raise _refused(error) from None
@@ -46,20 +47,23 @@ def _show(server: Server, app: str, began: float) -> None:
     names = [tool.name for tool in server.tools]
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     if server.stdio:
-        _say(f"serving {app} on standard input and output (MCP): {shown}")
+        _say(server, f"serving {app} on standard input and output (MCP): {shown}")
     for address in dict.fromkeys(each for each in (server.http, server.grpc) if each is not None):
-        _say(f"serving {app} at http://{address} (HTTP, MCP, gRPC, Connect): {shown}")
+        _say(server, f"serving {app} at http://{address} (HTTP, MCP, gRPC, Connect): {shown}")
 
     def report() -> None:
         try:
             if server.wait_ready():
-                _say(f"ready after {time.monotonic() - began:.1f} s")
+                _say(server, f"ready after {time.monotonic() - began:.1f} s")
         except ropewalk.RopewalkError:
             return  # `Server.wait` reports it.
 
     threading.Thread(target=report, name="ropewalk-reporting", daemon=True).start()
 
 
-def _say(text: str) -> None:
-    sys.stderr.write(f"ropewalk: {text}\n")
-    sys.stderr.flush()
+def _say(server: Server, text: str) -> None:
+    if server.log_format == "json":
+        _logs.LOG.info(text)
+    else:
+        sys.stderr.write(f"ropewalk: {text}\n")
+        sys.stderr.flush()

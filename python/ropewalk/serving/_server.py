@@ -23,7 +23,7 @@ from ropewalk.pool.parent._spawn import preload_complaints
 from ropewalk.runtime import _config
 from ropewalk.runtime._lines import located
 from ropewalk.runtime._runtime import Runtime
-from ropewalk.serving import _settings
+from ropewalk.serving import _logs, _settings
 from ropewalk.serving._failures import explain
 from ropewalk.serving._settings import Settings
 from ropewalk.serving._signature import Signature
@@ -46,6 +46,8 @@ _NOT_FOR_TOOLS = {
 }
 #: No signal: the client of standard input has left.
 _LEFT = -1
+#: Seconds that the last records of calls have to be written, at the server's end.
+_LAST_RECORDS = 2.0
 #: Seconds between two looks at whether the workers are ready.
 _POLL = 0.005
 
@@ -80,6 +82,8 @@ class _Wanted:
     connections: int
     head_timeout: float
     tokens: list[str]
+    otlp: str | None
+    log: str
 
 
 class Server:
@@ -108,6 +112,12 @@ class Server:
         token_file: a file with the tokens of callers, one on each line, which they send as ``Authorization: Bearer``.
             Nothing encrypts them here.
         insecure: serve a public address though callers need no token.
+        otlp: the address of a collector of OpenTelemetry, ``"http://127.0.0.1:4318"``, which is sent spans and numbers.
+            Without it the variables ``OTEL_...`` of the environment say whether there is one.
+        log: which calls leave a record in the logger ``ropewalk.serving``: ``"failures"`` of the server and its tools
+            (the default), all ``"calls"``, or ``"nothing"``.
+        log_format: ``"json"`` or ``"text"``: `wait` writes what is logged to standard error. By default the program
+            has its own handlers.
 
     Raises:
         ServingError: the file has no tools or cannot be loaded, a tool cannot be served, or an address is public and
@@ -134,6 +144,9 @@ class Server:
         drain_timeout: float | None = None,
         token_file: str | os.PathLike[str] | None = None,
         insecure: bool | None = None,
+        otlp: str | None = None,
+        log: str | None = None,
+        log_format: str | None = None,
     ) -> None:
         """Checks the settings, and loads the tools. It starts nothing."""
         path = None if config is None else os.fspath(config)
@@ -148,6 +161,9 @@ class Server:
             "drain_timeout": drain_timeout,
             "token_file": None if token_file is None else os.fspath(token_file),
             "insecure": insecure,
+            "otlp": otlp,
+            "log": log,
+            "log_format": log_format,
         }
         self._settings: Settings = _settings.read(given, os.environ, path).listening()
         count = None if workers is None else checked_count("workers", workers, 1)
@@ -166,6 +182,7 @@ class Server:
             raise
         self._runtime: Runtime | None = None
         self._gateway: Any = None
+        self._writer: threading.Thread | None = None
         self._is_closed = False
         #: Set when the client of standard input has left.
         self._left = threading.Event()
@@ -191,6 +208,11 @@ class Server:
     def stdio(self) -> bool:
         """Whether MCP is served on standard input and output."""
         return self._settings.stdio
+
+    @property
+    def log_format(self) -> str | None:
+        """How `wait` writes what is logged; `None` if that is left to the program."""
+        return self._settings.log_format
 
     @property
     def runtime(self) -> Runtime:
@@ -237,6 +259,8 @@ class Server:
             self.close()
             raise
         self._begin("ropewalk-explaining", lambda: self._gateway.explain(explain))
+        if self._settings.log != "nothing":
+            self._writer = self._begin("ropewalk-logging", lambda: self._gateway.log(_logs.write))
         if self._standard is not None:
             self._begin("ropewalk-attending", self._attend)
         return self
@@ -248,13 +272,15 @@ class Server:
         finally:
             self._left.set()
 
-    def _begin(self, name: str, call: Callable[[], object]) -> None:
+    def _begin(self, name: str, call: Callable[[], object]) -> threading.Thread:
         """Starts a thread that may wait for as long as the server is open: the interpreter's exit does not join it."""
+        thread = threading.Thread(target=call, name=name, daemon=True)
         try:
-            threading.Thread(target=call, name=name, daemon=True).start()
+            thread.start()
         except RuntimeError as error:
             self.close()
             raise of_thread(name, error) from error
+        return thread
 
     def wait_ready(self, timeout: float | None = None) -> bool:
         """Waits until every worker has loaded the tools and has returned from their `warmup`; false if the time is up.
@@ -299,6 +325,9 @@ class Server:
             self._runtime.terminate()
         if self._standard is not None:
             self._standard.close()
+        if self._writer is not None and self._writer is not threading.current_thread():
+            # A handler of the program's may hang.
+            self._writer.join(_LAST_RECORDS)
 
     def wait(self, started: Callable[[], object] | None = None) -> int:
         """Serves until SIGTERM or the end of standard input, which drain the server, or Ctrl-C, which ends it at once.
@@ -320,7 +349,7 @@ class Server:
             )
         came: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
         try:
-            with _signals(came) as heard:
+            with _logs.written(self._settings.log_format), _signals(came) as heard:
                 if self._gateway is None:
                     self.start()
                 heard.set()
@@ -431,9 +460,13 @@ class Server:
             settings.max_connections,
             settings.head_timeout,
             list(settings.tokens),
+            settings.otlp,
+            settings.log,
         )
         try:
             return _load.gateway.Gateway(pools, described, wanted)
+        except ValueError as error:
+            raise ServingError(f"{error}. {ServingError.remedy}") from error
         except OSError as error:
             addresses = " and ".join(each for each in (settings.http, settings.grpc) if each is not None)
             raise ServingError(f"cannot listen on {addresses}: {error}. {ServingError.remedy}") from error

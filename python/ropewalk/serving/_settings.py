@@ -45,6 +45,12 @@ class Settings:
     token_file: str | None = None
     #: Serve a public address though callers need no token.
     insecure: bool = False
+    #: The address of a collector of OpenTelemetry; without one the environment says whether there is any.
+    otlp: str | None = None
+    #: Which calls are logged: ``"nothing"``, ``"failures"`` or ``"calls"``.
+    log: str = "failures"
+    #: How `Server.wait` writes records of `logging`, ``"text"`` or ``"json"``; `None` leaves that to the program.
+    log_format: str | None = None
     #: What `token_file` holds; never shown.
     tokens: tuple[str, ...] = field(default=(), repr=False)
 
@@ -130,6 +136,23 @@ def _measured(name: str, value: object, read: Callable[[str], float]) -> object:
         raise ValueError(f"{name} must be {error}, not {value!r}") from None
 
 
+def _url(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.startswith("http://") or not value.removeprefix("http://"):
+        raise ValueError(
+            f"{name} must be the address of a collector, as in 'http://127.0.0.1:4318', not {value!r}"
+        )
+    return value
+
+
+def _choice(*choices: str) -> Callable[[str, object], str]:
+    def check(name: str, value: object) -> str:
+        if not isinstance(value, str) or value not in choices:
+            raise ValueError(f"{name} must be one of {', '.join(choices)}, not {value!r}")
+        return value
+
+    return check
+
+
 #: What checks each setting.
 CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "http": _address,
@@ -142,6 +165,9 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "drain_timeout": _seconds,
     "token_file": _path,
     "insecure": checked_switch,
+    "otlp": _url,
+    "log": _choice("nothing", "failures", "calls"),
+    "log_format": _choice("text", "json"),
 }
 
 

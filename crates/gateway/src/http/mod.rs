@@ -8,17 +8,21 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::Router;
+use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
+use http::StatusCode;
 
 pub(crate) use tools::{read, text_of};
 
 use crate::call::Runner;
+use crate::telemetry::Telemetry;
 use crate::tool::Tools;
 
 /// What every request needs.
 pub(crate) struct Shared {
     pub(crate) tools: Tools,
     pub(crate) runner: Arc<dyn Runner>,
+    pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) openapi: String,
     /// Bytes that the body of a request may have.
     pub(crate) largest: usize,
@@ -27,9 +31,15 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    pub(crate) fn new(tools: Tools, runner: Arc<dyn Runner>, largest: usize, patience: Duration) -> Self {
+    pub(crate) fn new(
+        tools: Tools,
+        runner: Arc<dyn Runner>,
+        telemetry: Arc<Telemetry>,
+        largest: usize,
+        patience: Duration,
+    ) -> Self {
         let openapi = openapi::document(&tools);
-        Self { tools, runner, openapi, largest, patience }
+        Self { tools, runner, telemetry, openapi, largest, patience }
     }
 }
 
@@ -40,6 +50,7 @@ pub(crate) fn routes(shared: Arc<Shared>) -> Router {
         .route("/openapi.json", get(openapi::show))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))
+        .route("/metrics", get(metrics))
         .with_state(shared)
 }
 
@@ -56,4 +67,14 @@ async fn readyz(
         None => (http::StatusCode::OK, String::from("ready\n")),
         Some(why) => (http::StatusCode::SERVICE_UNAVAILABLE, format!("{why}\n")),
     }
+}
+
+/// The numbers, for Prometheus.
+async fn metrics(
+    axum::extract::State(shared): axum::extract::State<Arc<Shared>>,
+    headers: http::HeaderMap,
+) -> axum::response::Response {
+    // It asks the pools, whose locks are held for moments, and reads a file for each worker.
+    let made = tokio::task::spawn_blocking(move || shared.telemetry.show(&headers)).await;
+    made.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())
 }

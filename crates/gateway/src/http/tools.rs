@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use super::{Shared, answers};
 use crate::call::{Answer, Form, Items, Request};
 use crate::failed::{Code, Failed};
+use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
 
 /// For how many seconds the caller waits.
@@ -52,22 +53,44 @@ pub(super) async fn call(
     Path(name): Path<String>,
     request: HttpRequest<Body>,
 ) -> Response {
-    match called(&shared, &name, request).await {
-        Ok(response) => response,
-        Err(failed) => failed.into_response(),
-    }
+    let tool = shared.tools.get(&name);
+    let watched = shared.telemetry.begin(Protocol::Http, tool, request.headers());
+    let answered = match tool {
+        Some(tool) => called(&shared, tool, request, &watched).await,
+        None => Err(Failed::no_tool(&name)),
+    };
+    answered.unwrap_or_else(|failed| {
+        watched.failed(&failed);
+        failed.into_response()
+    })
 }
 
-async fn called(shared: &Shared, name: &str, request: HttpRequest<Body>) -> Result<Response, Failed> {
-    let tool = shared.tools.get(name).ok_or_else(|| Failed::no_tool(name))?;
+async fn called(
+    shared: &Shared,
+    tool: &Arc<Tool>,
+    request: HttpRequest<Body>,
+    watched: &Watched,
+) -> Result<Response, Failed> {
     let (parts, body) = request.into_parts();
     let form = form_of(&parts.headers)?;
     let deadline = deadline(&parts.headers)?;
-    let metadata = metadata(&parts.headers);
+    let metadata = metadata(&parts.headers, watched);
     let arguments = read(body, shared.largest, shared.patience).await?;
-    let request = Request { tool: Arc::clone(tool), form, arguments, metadata, deadline, reports: None };
+    let tool = Arc::clone(tool);
+    let watched = watched.clone();
+    let request = Request {
+        tool: Arc::clone(&tool),
+        form,
+        arguments,
+        metadata,
+        deadline,
+        reports: None,
+        watched: watched.clone(),
+    };
     if !tool.streams {
-        return shared.runner.call(request).await.map(Answer::into_response);
+        let answer = shared.runner.call(request).await?;
+        watched.ended();
+        return Ok(answer.into_response());
     }
     if request.form == Form::Msgpack {
         let text = "the items of a stream are JSON over HTTP: send its arguments as application/json";
@@ -79,7 +102,7 @@ async fn called(shared: &Shared, name: &str, request: HttpRequest<Body>) -> Resu
     if let Some(Err(failed)) = Pin::new(&mut items).next_if(Result::is_err).await {
         return Err(failed);
     }
-    Ok(streamed(items, as_events))
+    Ok(streamed(items, as_events, watched))
 }
 
 /// What the body is, by its media type; JSON if there is none.
@@ -112,8 +135,9 @@ fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
 }
 
 /// The headers for the tool, as a JSON object.
-fn metadata(headers: &HeaderMap) -> Bytes {
+fn metadata(headers: &HeaderMap, watched: &Watched) -> Bytes {
     let mut found = serde_json::Map::new();
+    watched.add_context(&mut found);
     for (name, value) in headers {
         if let Some(key) = name.as_str().strip_prefix(METADATA)
             && let Ok(text) = value.to_str()
@@ -170,8 +194,8 @@ pub(crate) fn text_of(answer: &Answer) -> Bytes {
 }
 
 /// Items as server-sent events, or as JSON Lines. A failure in the midst is the last one.
-fn streamed(items: Peekable<Items>, as_events: bool) -> Response {
-    let lines = items.map(move |item| {
+fn streamed(items: Peekable<Items>, as_events: bool, watched: Watched) -> Response {
+    let lines = watched.over(items).map(move |item| {
         let (name, text) = match &item {
             Ok(answer) => ("item", text_of(answer)),
             Err(failed) => ("error", Bytes::from(answers::document(failed).to_string())),

@@ -92,16 +92,19 @@ impl<'a> Direct<'a> {
             return None;
         }
         let modern = is_modern(headers, &call.name, &meta)?;
-        let texts = meta.iter().filter_map(|(key, value)| Some((&**key, text(value)?)));
+        let texts = || meta.iter().filter_map(|(key, value)| Some((&**key, text(value)?)));
+        let (arguments, id) = (call.bytes()?, seen.id?);
+        let watched = handler.begin(Some(&shown.tool), Some(headers), texts());
         let request = Request {
             tool: Arc::clone(&shown.tool),
             form: Form::Json,
-            arguments: call.bytes()?,
-            metadata: metadata(texts),
+            arguments,
+            metadata: metadata(texts(), &watched),
             deadline: None,
             reports: None,
+            watched,
         };
-        Some(Self { shown, id: seen.id?, request, modern })
+        Some(Self { shown, id, request, modern })
     }
 
     /// Its id.

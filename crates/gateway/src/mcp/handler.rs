@@ -7,6 +7,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 use futures::future::join;
 use http::request::Parts;
+use http::{HeaderMap, HeaderValue};
 use rmcp::model::{
     CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode,
     ErrorData, Implementation, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
@@ -24,6 +25,8 @@ use super::message::{Arguments, INVALID_PARAMS};
 use crate::call::{Answer, Form, Progress, Request};
 use crate::failed::Failed;
 use crate::http::Shared;
+use crate::telemetry::{PARENT, Protocol, STATE, Watched};
+use crate::tool::Tool;
 
 /// The revisions that are served: the one without sessions, and those before it that know structured content.
 const REVISIONS: &[ProtocolVersion] =
@@ -47,28 +50,55 @@ impl Handler {
 
     /// Runs a call to its end. Dropping the future gives it up.
     pub(super) async fn run(&self, shown: &Shown, request: Request) -> Said {
+        let watched = request.watched.clone();
         match self.answered(shown, request).await {
-            Ok(answer) => Said::result(shown, &answer),
-            Err(failed) => Said::failed(&failed),
+            Ok(answer) => {
+                watched.ended();
+                Said::result(shown, &answer)
+            }
+            Err(failed) => {
+                watched.failed(&failed);
+                Said::failed(&failed)
+            }
         }
+    }
+
+    /// A call has come. A client says its trace in the request's `_meta`, or in the headers of HTTP.
+    pub(super) fn begin<'a>(
+        &self,
+        tool: Option<&Arc<Tool>>,
+        headers: Option<&HeaderMap>,
+        meta: impl Iterator<Item = (&'a str, Cow<'a, str>)>,
+    ) -> Watched {
+        let mut found = HeaderMap::new();
+        for (key, text) in meta {
+            let name = [PARENT, STATE].into_iter().find(|name| name.as_str() == key);
+            if let (Some(name), Ok(value)) = (name, HeaderValue::from_str(&text)) {
+                found.insert(name, value);
+            }
+        }
+        let headers = headers.filter(|_| found.is_empty()).unwrap_or(&found);
+        self.shared.telemetry.begin(Protocol::Mcp, tool, headers)
     }
 
     async fn answered(&self, shown: &Shown, request: Request) -> Result<Answer, Failed> {
         if !shown.tool.streams {
             return self.shared.runner.call(request).await;
         }
+        let watched = request.watched.clone();
         let items = self.shared.runner.stream(request).await?;
-        let bytes = collected(items, self.shared.largest).await?;
+        let bytes = collected(Box::pin(watched.over(items)), self.shared.largest).await?;
         Ok(Answer { form: Form::Json, bytes })
     }
 }
 
 /// What a client says in `_meta` to the tool: its texts, as a JSON object.
-pub(super) fn metadata<'a>(meta: impl Iterator<Item = (&'a str, Cow<'a, str>)>) -> Bytes {
-    let found: Map<String, Value> = meta
+pub(super) fn metadata<'a>(meta: impl Iterator<Item = (&'a str, Cow<'a, str>)>, watched: &Watched) -> Bytes {
+    let mut found: Map<String, Value> = meta
         .filter(|(key, _)| *key != PROGRESS_TOKEN && !key.starts_with(OWN_PREFIX))
         .map(|(key, text)| (key.to_owned(), json!(text)))
         .collect();
+    watched.add_context(&mut found);
     if found.is_empty() { Bytes::new() } else { Bytes::from(Value::Object(found).to_string()) }
 }
 
@@ -131,9 +161,16 @@ impl ServerHandler for Handler {
         request: CallToolRequestParams,
         context: RequestContext<RoleServer>,
     ) -> Result<CallToolResponse, ErrorData> {
+        let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
+        let texts =
+            || context.meta.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.into())));
         let shown = self.listing.get(&request.name);
-        let shown =
-            shown.ok_or_else(|| ErrorData::invalid_params(Failed::no_tool(&request.name).message, None))?;
+        let watched = self.begin(shown.map(|shown| &shown.tool), headers, texts());
+        let shown = shown.ok_or_else(|| {
+            let failed = Failed::no_tool(&request.name);
+            watched.failed(&failed);
+            ErrorData::invalid_params(failed.message, None)
+        })?;
         let parts = context.extensions.get::<Parts>().map(|parts| &parts.extensions);
         let raw = parts
             .and_then(|parts| parts.get::<Arguments>())
@@ -143,9 +180,7 @@ impl ServerHandler for Handler {
             Some(Arguments(bytes)) => bytes.clone(),
             None => Bytes::from(Value::Object(request.arguments.unwrap_or_default()).to_string()),
         };
-        let texts =
-            context.meta.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.into())));
-        let metadata = metadata(texts);
+        let metadata = metadata(texts(), &watched);
         let (reports, came) = watch::channel(None);
         let token = context.meta.get_progress_token();
         let request = Request {
@@ -155,6 +190,7 @@ impl ServerHandler for Handler {
             metadata,
             deadline: None,
             reports: token.is_some().then_some(reports),
+            watched,
         };
         let telling = async {
             if let Some(token) = token {

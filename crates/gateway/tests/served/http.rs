@@ -14,23 +14,23 @@ use tokio::net::TcpStream;
 
 use crate::{server, until};
 
-struct Said {
-    status: StatusCode,
-    headers: http::HeaderMap,
-    body: Bytes,
+pub(crate) struct Said {
+    pub(crate) status: StatusCode,
+    pub(crate) headers: http::HeaderMap,
+    pub(crate) body: Bytes,
 }
 
 impl Said {
-    fn json(&self) -> Value {
+    pub(crate) fn json(&self) -> Value {
         serde_json::from_slice(&self.body).expect("JSON")
     }
 }
 
-fn client() -> Client<HttpConnector, Full<Bytes>> {
+pub(crate) fn client() -> Client<HttpConnector, Full<Bytes>> {
     Client::builder(TokioExecutor::new()).build_http()
 }
 
-async fn ask(
+pub(crate) async fn ask(
     server: &Server,
     method: &str,
     path: &str,

@@ -2,6 +2,8 @@
 
 mod http;
 mod mcp;
+mod metrics;
+mod otlp;
 mod rpc;
 
 use std::sync::Arc;
@@ -12,8 +14,8 @@ use bytes::Bytes;
 use futures::future::BoxFuture;
 use futures::{StreamExt as _, stream};
 use ropewalk_gateway::{
-    Answer, Code, Failed, Items, Progress, Readiness, Request, Runner, Server, Settings, Tool, Tools,
-    Violation,
+    Answer, Code, Failed, Items, Now, Progress, Readiness, Request, Runner, Server, Settings, Shed, Tool,
+    Tools, Violation,
 };
 
 /// What a test sees of the calls that came.
@@ -112,6 +114,10 @@ impl Runner for Stub {
         })
     }
 
+    fn now(&self) -> Now {
+        Now { pools: Vec::new(), shared_bytes: 5, ready: self.0.open.load(Ordering::SeqCst) }
+    }
+
     fn readiness(&self) -> Readiness {
         if self.0.open.load(Ordering::SeqCst) {
             Readiness::Ready
@@ -125,6 +131,7 @@ fn failure(arguments: &[u8]) -> Failed {
     match arguments {
         b"\"full\"" => Failed {
             retry_after: Some(Duration::from_millis(1500)),
+            shed: Some(Shed::QueueFull),
             ..Failed::new(Code::ResourceExhausted, "the server is full")
         },
         b"\"fields\"" => Failed {

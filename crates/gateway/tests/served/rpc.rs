@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use crate::{server, until};
 
 /// Messages and trailers of a call by gRPC.
-struct Said {
+pub(crate) struct Said {
     http: u16,
     messages: Vec<Bytes>,
     trailers: http::HeaderMap,
@@ -32,11 +32,11 @@ fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// `ExecuteRequest` with JSON.
-fn execute(tool: &str, json: &[u8]) -> Vec<u8> {
+pub(crate) fn execute(tool: &str, json: &[u8]) -> Vec<u8> {
     [field(1, tool.as_bytes()), field(2, &field(1, json))].concat()
 }
 
-async fn call(server: &Server, method: &str, message: &[u8], timeout: Option<&str>) -> Said {
+pub(crate) async fn call(server: &Server, method: &str, message: &[u8], timeout: Option<&str>) -> Said {
     let address = server.listening().grpc.expect("an address");
     let mut headers = vec![("content-type", "application/grpc"), ("te", "trailers")];
     headers.extend(timeout.map(|timeout| ("grpc-timeout", timeout)));

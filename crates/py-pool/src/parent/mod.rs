@@ -43,6 +43,18 @@ fn private_bytes(py: Python<'_>, pid: i32) -> u64 {
     py.detach(|| ropewalk_os::memory::private_bytes(pid))
 }
 
+/// The resident memory of a process in bytes, what it shares included; 0 if it is unknown.
+#[pyfunction]
+fn resident_bytes(py: Python<'_>, pid: i32) -> u64 {
+    py.detach(|| ropewalk_os::memory::resident_bytes(pid))
+}
+
+/// The shared memory of this process in bytes.
+#[pyfunction]
+fn shared_bytes(py: Python<'_>) -> u64 {
+    py.detach(|| ropewalk_shm::memory::Arena::global().shared_bytes())
+}
+
 /// The mailbox of an event loop, which takes what other threads have for it.
 #[pyfunction]
 #[pyo3(signature = (event_loop, /))]
@@ -83,6 +95,8 @@ pub fn fill(m: &Bound<'_, PyModule>) -> PyResult<()> {
     m.add_function(wrap_pyfunction!(mailbox_of, m)?)?;
     m.add_function(wrap_pyfunction!(usable_cores, m)?)?;
     m.add_function(wrap_pyfunction!(private_bytes, m)?)?;
+    m.add_function(wrap_pyfunction!(resident_bytes, m)?)?;
+    m.add_function(wrap_pyfunction!(shared_bytes, m)?)?;
     m.add("__version__", env!("CARGO_PKG_VERSION"))?;
     Ok(())
 }

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING
 
-from ropewalk._core import private_bytes
+from ropewalk._core import private_bytes, resident_bytes, shared_bytes
 from ropewalk.pool.parent._cores import usable_cores
 from ropewalk.pool.parent._spawn import stamps
 
@@ -91,7 +91,16 @@ class ReportMethods:
             totals[name] = histogram_of(totals[name])
         memory = self._memory_of({number: pid for pid, *_, number, _ in workers} if are_processes else {})
         details = tuple(
-            WorkerStatistics(pid, state, completed, spent / 1e9, memory.get(number, (0,))[0], number, age)
+            WorkerStatistics(
+                pid=pid,
+                state=state,
+                completed=completed,
+                busy_seconds=spent / 1e9,
+                private_bytes=memory.get(number, (0,))[0],
+                id=number,
+                age_seconds=age,
+                resident_bytes=resident_bytes(pid) if are_processes and pid > 0 else 0,
+            )
             for pid, state, completed, spent, number, age in workers
         )
         return PoolStatistics(
@@ -102,6 +111,7 @@ class ReportMethods:
             workers_detail=details,
             oldest_seconds=oldest,
             clients=clients,
+            shared_bytes=shared_bytes(),
             **totals,
         )
 

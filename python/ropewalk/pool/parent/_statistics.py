@@ -23,6 +23,8 @@ class WorkerStatistics:
     id: int
     #: Seconds since the worker was ready; `None` before that.
     age_seconds: float | None
+    #: The worker's resident memory in bytes, what it shares with others included; 0 if it is unknown.
+    resident_bytes: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,3 +97,5 @@ class PoolStatistics:
     run_times: Histogram
     #: From submission to the end, of all tasks that have ended.
     total_times: Histogram
+    #: Shared memory of this process in bytes, for large arguments and results; it is that of all pools.
+    shared_bytes: int

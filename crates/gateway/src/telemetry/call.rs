@@ -1,0 +1,179 @@
+//! A call as telemetry sees it: from its head to the end of what runs for it.
+
+use std::pin::Pin;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock};
+use std::task::{Context, Poll, ready};
+use std::time::{Duration, Instant, SystemTime};
+
+use futures::{Stream, StreamExt as _};
+use ropewalk_pool::{Outcome, Record, Task};
+use serde_json::{Map, Value};
+
+use super::Telemetry;
+use super::context::{PARENT, STATE, Trace};
+use super::meters::{OfTool, Protocol};
+use crate::failed::{Code, Failed, Shed};
+
+/// A hold on a call. With the last one the call has ended, and is counted: what reads and answers it has one until the
+/// client has its answer or leaves, and the engine has one until the task has ended.
+#[derive(Clone, Debug)]
+pub struct Watched(Arc<Watching>);
+
+/// See [`Watched`].
+#[derive(Debug)]
+pub(super) struct Watching {
+    telemetry: Arc<Telemetry>,
+    pub(super) protocol: Protocol,
+    pub(super) tool: Arc<OfTool>,
+    pub(super) began: Instant,
+    /// The time of day at which it began, if it has a span.
+    pub(super) since: Option<SystemTime>,
+    pub(super) trace: Option<Trace>,
+    /// How it was answered; unset when the client has left.
+    end: OnceLock<End>,
+    pub(super) ran: OnceLock<Ran>,
+    /// Items that the client was sent. A count alone: relaxed.
+    items: AtomicU64,
+}
+
+/// How a call ended.
+#[derive(Debug)]
+pub(super) struct End {
+    pub(super) code: Option<Code>,
+    pub(super) shed: Option<Shed>,
+    pub(super) message: Option<String>,
+    at: Instant,
+}
+
+/// What the record of a call's task says.
+#[derive(Debug)]
+pub(super) struct Ran {
+    pub(super) record: Record,
+    pub(super) task: u64,
+    pub(super) attempts: u32,
+    pub(super) outcome: &'static str,
+    /// How long the task waited for its last run, if a worker began it.
+    pub(super) queued: Option<Duration>,
+    /// Whether the worker has answered.
+    pub(super) answered: bool,
+}
+
+impl Watched {
+    pub(super) fn new(
+        telemetry: &Arc<Telemetry>,
+        protocol: Protocol,
+        tool: &Arc<OfTool>,
+        trace: Option<Trace>,
+    ) -> Self {
+        tool.active.fetch_add(1, Ordering::Relaxed);
+        let since = matches!(&trace, Some(Trace::Own(own)) if own.sampled).then(SystemTime::now);
+        Self(Arc::new(Watching {
+            telemetry: Arc::clone(telemetry),
+            protocol,
+            tool: Arc::clone(tool),
+            began: Instant::now(),
+            since,
+            trace,
+            end: OnceLock::new(),
+            ran: OnceLock::new(),
+            items: AtomicU64::new(0),
+        }))
+    }
+
+    /// It has a result.
+    pub(crate) fn ended(&self) {
+        let _ = self.0.end.set(End { code: None, shed: None, message: None, at: Instant::now() });
+    }
+
+    /// It has none.
+    pub(crate) fn failed(&self, failed: &Failed) {
+        let (code, shed) = (Some(failed.code), failed.shed);
+        let message = Some(failed.message.clone().into_owned());
+        let _ = self.0.end.set(End { code, shed, message, at: Instant::now() });
+    }
+
+    /// The items of its stream, counted, and the call ended with the last one.
+    pub(crate) fn over<T>(
+        self,
+        items: impl Stream<Item = Result<T, Failed>> + Unpin,
+    ) -> impl Stream<Item = Result<T, Failed>> + Unpin {
+        Over { items, watched: self }
+    }
+
+    /// An item of its stream is on its way to the client.
+    fn item(&self) {
+        self.0.items.fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// Its task has ended.
+    pub(crate) fn ran(&self, task: &Task) {
+        let record = task.record();
+        let begun = record.begun_ns.map(|begun| begun.saturating_sub(task.queued_again_ns()));
+        let _ = self.0.ran.set(Ran {
+            record,
+            task: task.id,
+            attempts: task.attempt(),
+            outcome: task.outcome().map_or("", Outcome::name),
+            queued: begun.map(Duration::from_nanos),
+            answered: matches!(task.outcome(), Some(Outcome::Replied(_))),
+        });
+    }
+
+    /// Adds the trace's context to what the tool is given beside its arguments.
+    pub(crate) fn add_context(&self, metadata: &mut Map<String, Value>) {
+        let Some(trace) = &self.0.trace else { return };
+        let (parent, state) = trace.headers();
+        metadata.insert(PARENT.as_str().to_owned(), Value::String(parent));
+        if !state.is_empty() {
+            metadata.insert(STATE.as_str().to_owned(), Value::String(state));
+        }
+    }
+}
+
+/// The items of a stream, counted on their way.
+struct Over<S> {
+    items: S,
+    watched: Watched,
+}
+
+impl<T, S: Stream<Item = Result<T, Failed>> + Unpin> Stream for Over<S> {
+    type Item = Result<T, Failed>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let next = ready!(self.items.poll_next_unpin(context));
+        match &next {
+            Some(Ok(_)) => self.watched.item(),
+            Some(Err(failed)) => self.watched.failed(failed),
+            None => self.watched.ended(),
+        }
+        Poll::Ready(next)
+    }
+}
+
+impl Watching {
+    /// How it ended: a call without an answer was left by its client.
+    pub(super) fn end(&self) -> (Option<Code>, Option<Shed>, Option<&str>) {
+        match self.end.get() {
+            Some(end) => (end.code, end.shed, end.message.as_deref()),
+            None => (Some(Code::Cancelled), None, Some("the caller has left")),
+        }
+    }
+
+    /// How long the client had to do with it.
+    pub(super) fn took(&self) -> Duration {
+        let end = self.end.get().map_or_else(Instant::now, |end| end.at);
+        end.saturating_duration_since(self.began)
+    }
+
+    pub(super) fn items(&self) -> u64 {
+        self.items.load(Ordering::Relaxed)
+    }
+}
+
+impl Drop for Watching {
+    fn drop(&mut self) {
+        let telemetry = Arc::clone(&self.telemetry);
+        telemetry.over(self);
+    }
+}

@@ -1,0 +1,233 @@
+//! What operators see of a server: numbers for Prometheus, spans and numbers for OpenTelemetry, records for a log.
+//!
+//! All of it comes from the gateway's own view of a call, from the records of tasks and from the pools' supervisors; no
+//! worker runs code for it. See [`families`] for the numbers, [`otlp`] for what is exported, [`lines`] for the log.
+
+mod call;
+mod context;
+mod families;
+mod lines;
+mod meters;
+mod otlp;
+mod pools;
+mod prometheus;
+
+use std::collections::HashMap;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
+use std::time::{Duration, Instant, SystemTime};
+use std::{fmt, io};
+
+use axum::extract::{Request, State};
+use axum::middleware::Next;
+use axum::response::{IntoResponse as _, Response};
+use http::header::CONTENT_TYPE;
+use http::{HeaderMap, Method, StatusCode};
+use opentelemetry::KeyValue;
+use tokio::runtime::Handle;
+
+pub use self::call::Watched;
+use self::call::Watching;
+use self::context::Trace;
+pub(crate) use self::context::{PARENT, STATE};
+use self::families::{Family, Name, Value};
+pub use self::lines::{Gravity, Lines, Logged, Logging};
+pub use self::meters::Protocol;
+use self::meters::{OfTool, Requests, route, status};
+pub use self::otlp::Export;
+use self::otlp::Otlp;
+pub use self::pools::Now;
+use self::prometheus::Format;
+use crate::failed::Code;
+use crate::tool::{Tool, Tools};
+
+/// The label of calls whose tool does not exist: the names that clients make up are no labels.
+const UNKNOWN: &str = "_unknown";
+
+/// See the module.
+pub(crate) struct Telemetry {
+    tools: HashMap<Arc<str>, Arc<OfTool>>,
+    unknown: Arc<OfTool>,
+    requests: Requests,
+    lines: Arc<Lines>,
+    /// What gives the pools' numbers.
+    now: Box<dyn Fn() -> Now + Send + Sync>,
+    /// Set when an exporter was started.
+    otlp: OnceLock<Otlp>,
+}
+
+impl fmt::Debug for Telemetry {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Telemetry").field("otlp", &self.otlp).finish_non_exhaustive()
+    }
+}
+
+impl Telemetry {
+    /// Counts the calls of these tools. `now` asks the pools.
+    pub(crate) fn new(
+        tools: &Tools,
+        lines: Arc<Lines>,
+        now: impl Fn() -> Now + Send + Sync + 'static,
+    ) -> Arc<Self> {
+        let of = |name: &Arc<str>| Arc::new(OfTool::new(Arc::clone(name)));
+        Arc::new(Self {
+            tools: tools.iter().map(|tool| (Arc::clone(&tool.name), of(&tool.name))).collect(),
+            unknown: of(&UNKNOWN.into()),
+            requests: Requests::default(),
+            lines,
+            now: Box::new(now),
+            otlp: OnceLock::new(),
+        })
+    }
+
+    /// Starts what exports spans and numbers, if the settings or the environment want that.
+    ///
+    /// # Errors
+    ///
+    /// When the collector's address is none.
+    pub(crate) fn export(self: &Arc<Self>, export: &Export, runtime: &Handle) -> io::Result<()> {
+        let weak = Arc::downgrade(self);
+        let source: otlp::Source =
+            Arc::new(move || weak.upgrade().map_or_else(Vec::new, |telemetry| telemetry.families()));
+        if let Some(otlp) = Otlp::start(export, runtime, &source)? {
+            let _ = self.otlp.set(otlp);
+        }
+        Ok(())
+    }
+
+    /// A call has come, of a tool if there is such a one.
+    pub(crate) fn begin(
+        self: &Arc<Self>,
+        protocol: Protocol,
+        tool: Option<&Arc<Tool>>,
+        headers: &HeaderMap,
+    ) -> Watched {
+        let tool = tool.and_then(|tool| self.tools.get(&tool.name)).unwrap_or(&self.unknown);
+        let trace = match self.otlp.get().and_then(Otlp::sampler) {
+            Some(sampler) => Some(Trace::own(headers, sampler, &tool.name)),
+            None => Trace::passed(headers),
+        };
+        Watched::new(self, protocol, tool, trace)
+    }
+
+    /// A call is over.
+    fn over(&self, call: &Watching) {
+        let (code, shed, message) = call.end();
+        let took = call.took();
+        let ran = call.ran.get();
+        call.tool.items.fetch_add(call.items(), Ordering::Relaxed);
+        if let Some(ran) = ran {
+            if let Some(queued) = ran.queued {
+                call.tool.queue.add(queued);
+            }
+            if ran.answered {
+                call.tool.run.add(Duration::from_nanos(ran.record.busy_ns));
+            }
+        }
+        call.tool.ended(call.protocol, code, shed, took);
+        if let Some(otlp) = self.otlp.get() {
+            otlp.over(call);
+        }
+        let gravity = gravity(code);
+        if self.lines.wants(gravity) {
+            self.lines.add(Logged {
+                gravity,
+                at: SystemTime::now(),
+                tool: Arc::clone(&call.tool.name),
+                protocol: call.protocol.name(),
+                status: status(code),
+                message: message.map(str::to_owned),
+                took,
+                queued: ran.and_then(|ran| ran.queued),
+                ran: ran.filter(|ran| ran.answered).map(|ran| Duration::from_nanos(ran.record.busy_ns)),
+                pid: ran.map_or(0, |ran| ran.record.pid),
+                attempts: ran.map_or(0, |ran| ran.attempts),
+                items: call.items(),
+                trace: call.trace.as_ref().and_then(Trace::numbers),
+            });
+        }
+    }
+
+    /// All numbers.
+    fn families(&self) -> Vec<Family> {
+        let mut families = meters::families(self.tools_by_name().into_iter());
+        families.extend(self.requests.families());
+        families.extend(pools::families(&(self.now)()));
+        let mut lost = Family::new(Name::Lost);
+        lost.add(&[], Value::Whole(self.lines.dropped()));
+        families.push(lost);
+        families
+    }
+
+    fn tools_by_name(&self) -> Vec<&Arc<OfTool>> {
+        let mut tools: Vec<_> = self.tools.values().collect();
+        tools.sort_by(|one, other| one.name.cmp(&other.name));
+        tools.push(&self.unknown);
+        tools
+    }
+
+    /// `GET /metrics`.
+    pub(crate) fn show(&self, headers: &HeaderMap) -> Response {
+        let format = Format::of(headers);
+        match prometheus::text(self.families(), format) {
+            Ok(text) => ([(CONTENT_TYPE, format.content_type())], text).into_response(),
+            Err(_) => StatusCode::INTERNAL_SERVER_ERROR.into_response(),
+        }
+    }
+
+    /// Exports what is left.
+    pub(crate) fn shutdown(&self) {
+        if let Some(otlp) = self.otlp.get() {
+            otlp.shutdown();
+        }
+    }
+
+    fn request(&self, method: &Method, route: &'static str, status: u16, took: Duration) {
+        let method = self.requests.ended(method, route, status, took);
+        if let Some(otlp) = self.otlp.get() {
+            let attributes = || {
+                vec![
+                    KeyValue::new("http.request.method", method),
+                    KeyValue::new("http.route", route),
+                    KeyValue::new("http.response.status_code", i64::from(status)),
+                ]
+            };
+            otlp.request(&attributes, took);
+        }
+    }
+}
+
+/// How grave the end of a call is, for the operator of the server.
+fn gravity(code: Option<Code>) -> Gravity {
+    match code {
+        Some(Code::Unknown | Code::Internal) => Gravity::Error,
+        Some(Code::Unavailable | Code::DeadlineExceeded) => Gravity::Warning,
+        // A server that sheds load must not have more to write the more it sheds: that is counted.
+        _ => Gravity::Info,
+    }
+}
+
+/// A request whose answer has not begun. Dropped before that, its client has left.
+struct Answering<'a>(&'a Telemetry);
+
+impl Drop for Answering<'_> {
+    fn drop(&mut self) {
+        self.0.requests.active.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Counts a request, whatever becomes of it.
+pub(crate) async fn measure(
+    State(telemetry): State<Arc<Telemetry>>,
+    request: Request,
+    next: Next,
+) -> Response {
+    let (began, method) = (Instant::now(), request.method().clone());
+    let route = route(request.uri().path());
+    telemetry.requests.active.fetch_add(1, Ordering::Relaxed);
+    let answering = Answering(&telemetry);
+    let response = next.run(request).await;
+    drop(answering);
+    telemetry.request(&method, route, response.status().as_u16(), began.elapsed());
+    response
+}

@@ -1,0 +1,120 @@
+"""The records of calls in Python's `logging`, and how a command writes what is logged."""
+
+from __future__ import annotations
+
+import json
+import logging
+import sys
+from collections.abc import Generator
+from contextlib import contextmanager
+from datetime import UTC, datetime
+from typing import Any, TypeAlias
+
+#: The record of a call, as the gateway gives it: its level and time; tool, protocol, status and message; how long it
+#: took, waited and ran, in seconds; the worker's process, attempts and items; the numbers of its trace and span.
+Logged: TypeAlias = tuple[
+    tuple[int, float],
+    tuple[str, str, str, str | None],
+    tuple[float, float | None, float | None],
+    tuple[int, int, int],
+    tuple[str, str] | None,
+]
+
+#: The logger of servers.
+LOG = logging.getLogger("ropewalk.serving")
+# A program without handlers of its own has nothing printed, as `logging` asks of libraries.
+LOG.addHandler(logging.NullHandler())
+#: What every record has; the rest is what its maker has added.
+_OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
+
+
+def write(calls: list[Logged], dropped: int) -> None:
+    """Logs calls that have ended: the record's attributes say what a line of JSON says."""
+    for call in calls:
+        (level, at), (tool, protocol, status, error), (took, queued, ran), (pid, attempts, items), trace = (
+            call
+        )
+        if not LOG.isEnabledFor(level):
+            continue
+        found: dict[str, Any] = {
+            "tool": tool,
+            "protocol": protocol,
+            "status": status,
+            "error": error,
+            "duration": took,
+            "queue_duration": queued,
+            "run_duration": ran,
+            "worker_pid": pid or None,
+            "attempts": attempts or None,
+            "items": items or None,
+        }
+        if trace is not None:
+            found["trace_id"], found["span_id"] = trace
+        extra = {key: value for key, value in found.items() if value is not None}
+        text = f"{tool} {status} in {took * 1000:.1f} ms by {protocol}"
+        if error:
+            text += f": {error}"
+        record = LOG.makeRecord(LOG.name, level, "", 0, text, (), None, None, extra)
+        record.created = at
+        LOG.handle(record)
+    if dropped:
+        LOG.warning("%d records of calls were dropped: they came faster than they were written", dropped)
+
+
+class Json(logging.Formatter):
+    """A record as one line of JSON, with all that was added to it."""
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Writes it; what JSON cannot say is written as text."""
+        at = datetime.fromtimestamp(record.created, UTC)
+        line: dict[str, Any] = {
+            "time": at.isoformat(timespec="milliseconds").replace("+00:00", "Z"),
+            "level": record.levelname,
+            "logger": record.name,
+            "message": record.getMessage(),
+        }
+        if record.exc_info:
+            line["exception"] = self.formatException(record.exc_info)
+        added = {key: value for key, value in vars(record).items() if key not in _OWN and key not in line}
+        try:
+            return json.dumps(line | added, default=str, allow_nan=False)
+        except (TypeError, ValueError, RecursionError):
+            return json.dumps(line | {key: str(value) for key, value in added.items()})
+
+
+def formatter(log_format: str) -> logging.Formatter:
+    """Returns what writes a record, ``"json"`` or ``"text"``."""
+    return Json() if log_format == "json" else logging.Formatter("ropewalk: %(levelname)s: %(message)s")
+
+
+def _writes_to_stderr(handler: logging.Handler) -> bool:
+    # A handler of a file is one of a stream, too.
+    stream: object = getattr(handler, "stream", None)
+    return stream is sys.stderr
+
+
+@contextmanager
+def written(log_format: str | None) -> Generator[None]:
+    """Writes what is logged meanwhile to standard error; `None` leaves that to the program."""
+    if log_format is None:
+        yield
+        return
+    handler = logging.StreamHandler(sys.stderr)
+    handler.setFormatter(formatter(log_format))
+    root = logging.getLogger()
+    level = LOG.level
+    # The program's own handlers of standard error would write each record once more, in another form.
+    others = [one for one in root.handlers if _writes_to_stderr(one)]
+    for one in others:
+        root.removeHandler(one)
+    root.addHandler(handler)
+    if level == logging.NOTSET:
+        # What a call leaves is chosen by the setting `log`.
+        LOG.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        root.removeHandler(handler)
+        for one in others:
+            root.addHandler(one)
+        LOG.setLevel(level)
