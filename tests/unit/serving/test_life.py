@@ -260,7 +260,7 @@ def test_a_program_that_leaves_its_server_open_ends(app: Path) -> None:
         "import http.client, sys\nfrom ropewalk.serving import Server\n"
         "server = Server(sys.argv[1], http='127.0.0.1:0', workers=1).start()\n"
         "c = http.client.HTTPConnection(server.http)\nc.request('POST', '/v1/tools/divide', '{\"a\": 1, \"b\": 0}')\n"
-        "print(c.getresponse().status)\n"
+        "with c.getresponse() as said:\n    print(said.status)\nc.close()\n"
     )
     done = subprocess.run(
         [sys.executable, "-c", code, str(app)], capture_output=True, text=True, timeout=60, check=False
