@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
-    from ropewalk import flows, journal, loop, result, serving, shared, state as state, zmq
+    from ropewalk import client, flows, journal, loop, result, serving, shared, state as state, zmq
     from ropewalk._breaker import BreakerEvent, BreakerStatistics, CircuitBreaker
     from ropewalk._current import CurrentTask, current_task
     from ropewalk._errors import (
@@ -18,6 +18,11 @@ if TYPE_CHECKING:
         BusEmpty,
         BusError,
         BusFull,
+        CallFailed,
+        CallInvalid,
+        CallRefused,
+        CallTimeout,
+        CallUnavailable,
         CircuitOpen,
         ClusterUnreachable,
         ConfigError,
@@ -132,6 +137,11 @@ __all__ = [
     "BusError",
     "BusFull",
     "BusStatistics",
+    "CallFailed",
+    "CallInvalid",
+    "CallRefused",
+    "CallTimeout",
+    "CallUnavailable",
     "CircuitBreaker",
     "CircuitOpen",
     "ClientStatistics",
@@ -239,6 +249,7 @@ __all__ = [
     "WrongType",
     "ZygoteFailed",
     "__version__",
+    "client",
     "current_session",
     "current_task",
     "drain_on",
@@ -311,7 +322,7 @@ _HOMES = {
 def __getattr__(name: str) -> object:
     from importlib import import_module
 
-    if name in ("flows", "journal", "loop", "result", "serving", "shared", "state", "zmq"):
+    if name in ("client", "flows", "journal", "loop", "result", "serving", "shared", "state", "zmq"):
         return import_module(f"ropewalk.{name}")
     if name not in __all__:
         raise AttributeError(f"module 'ropewalk' has no attribute {name!r}")

@@ -695,6 +695,60 @@ class ToolError(RopewalkError):
         self.violations = tuple(violations)
 
 
+class CallFailed(RopewalkError):
+    """A server of tools answered a call with a failure, or its answer cannot be read.
+
+    `status` is the status by the names of gRPC, `violations` are pairs of a field and what is wrong with it, and
+    `retry_after` is the number of seconds after which the server asks to try again, or `None`.
+    """
+
+    code = "RW-CALL"
+    remedy = "Read the status and the message, which are the server's own."
+
+    def __init__(
+        self,
+        message: str = "",
+        status: str = "UNKNOWN",
+        violations: tuple[tuple[str, str], ...] = (),
+        retry_after: float | None = None,
+    ) -> None:
+        super().__init__(message)
+        #: The status of the call, by the names of gRPC.
+        self.status = status
+        #: What is wrong with the arguments: the field, such as ``"items[2].name"``, and why.
+        self.violations = violations
+        #: Seconds after which the server asks to try again; `None` if it does not.
+        self.retry_after = retry_after
+
+
+class CallInvalid(CallFailed, ValueError):
+    """A tool does not accept the arguments of a call; `violations` names the fields."""
+
+    code = "RW-CALL-ARGUMENTS"
+    remedy = "Correct the fields that the message names; `Client.tools()` has the schema of each tool."
+
+
+class CallTimeout(CallFailed, TimeoutError):
+    """A call was not answered within its `timeout`, or within the limits of its tool."""
+
+    code = "RW-CALL-TIMEOUT"
+    remedy = "Give the call more time, or ask for less. The server has stopped the work."
+
+
+class CallUnavailable(CallFailed, ConnectionError):
+    """A server cannot be reached, is leaving, or lost the worker of a call."""
+
+    code = "RW-CALL-UNAVAILABLE"
+    remedy = "Try again with `retries` once the server runs; with `idempotent` if running twice does no harm."
+
+
+class CallRefused(CallFailed):
+    """A server is full, or a call is larger than it accepts."""
+
+    code = "RW-CALL-FULL"
+    remedy = "Try again after `retry_after` seconds, by `retries` for instance; without it, send less."
+
+
 class FlowCancelled(FlowError):
     """A run of a flow was cancelled."""
 

@@ -292,6 +292,29 @@ errors! {
         ToolError("RopewalkError") = "RW-TOOL",
             "Read the message, which is the tool's own.";
 
+        /// A server of tools answered a call with a failure, or its answer cannot be read.
+        ///
+        /// `status` is the status by the names of gRPC, `violations` are pairs of a field and what is wrong with it, and
+        /// `retry_after` is the number of seconds after which the server asks to try again, or `None`.
+        CallFailed("RopewalkError") = "RW-CALL",
+            "Read the status and the message, which are the server's own.";
+
+        /// A tool does not accept the arguments of a call; `violations` names the fields.
+        CallInvalid("CallFailed", "ValueError") = "RW-CALL-ARGUMENTS",
+            "Correct the fields that the message names; `Client.tools()` has the schema of each tool.";
+
+        /// A call was not answered within its `timeout`, or within the limits of its tool.
+        CallTimeout("CallFailed", "TimeoutError") = "RW-CALL-TIMEOUT",
+            "Give the call more time, or ask for less. The server has stopped the work.";
+
+        /// A server cannot be reached, is leaving, or lost the worker of a call.
+        CallUnavailable("CallFailed", "ConnectionError") = "RW-CALL-UNAVAILABLE",
+            "Try again with `retries` once the server runs; with `idempotent` if running twice does no harm.";
+
+        /// A server is full, or a call is larger than it accepts.
+        CallRefused("CallFailed") = "RW-CALL-FULL",
+            "Try again after `retry_after` seconds, by `retries` for instance; without it, send less.";
+
         /// Flows were closed before a run had ended. Its finished steps are in the journal.
         FlowsClosed("FlowError") = "RW-FLOWS-CLOSED",
             "Open the journal again with `Flows(path)`: the run then goes on.";

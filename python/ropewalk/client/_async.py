@@ -1,0 +1,409 @@
+"""`AsyncClient`: calls the tools of a server from coroutines, on asyncio's streams."""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import ssl
+import time
+from collections import deque
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from typing import Any, Self, TypeVar
+
+from ropewalk._errors import CallFailed
+from ropewalk.client import _calls
+from ropewalk.client._calls import ToolInfo, Try
+from ropewalk.client._events import Events
+from ropewalk.client._http import READ, Answer, Malformed, Place, place_of, request
+from ropewalk.client._tool import signature_of
+
+T = TypeVar("T")
+
+
+class _Connection:
+    """A connection; one call uses it at a time, on the loop that made it."""
+
+    def __init__(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self.idle_since = 0.0
+        self.reader = reader
+        self.writer = writer
+        self._loop = asyncio.get_running_loop()
+
+    def is_fresh(self) -> bool:
+        """Whether this loop can use it, and the server has not closed it."""
+        return (
+            self._loop is asyncio.get_running_loop()
+            and time.monotonic() - self.idle_since <= _calls.IDLE
+            and not self.reader.at_eof()
+            and not self.writer.transport.is_closing()
+        )
+
+    def close(self) -> None:
+        """Ends it at once. What a loop had that has ended, is closed by the collector."""
+        if not self._loop.is_closed():
+            self.writer.transport.abort()
+
+
+async def _connected(place: Place) -> _Connection:
+    async with asyncio.timeout(_calls.CONNECT):
+        if place.path:
+            return _Connection(*await asyncio.open_unix_connection(place.path))
+        return _Connection(*await asyncio.open_connection(place.host, place.port, ssl=place.tls))
+
+
+def _limit(until: float | None) -> asyncio.Timeout:
+    return asyncio.timeout(None if until is None else max(until - time.monotonic(), 0))
+
+
+class _Exchange:
+    """A request, and its answer as it comes. What is left of the answer when it is closed ends the connection."""
+
+    def __init__(self, client: AsyncClient, connection: _Connection, until: float | None) -> None:
+        self._client = client
+        self._connection: _Connection | None = connection
+        self._until = until
+        self._parts: deque[bytes] = deque()
+        self.answer = Answer()
+
+    async def begin(self, data: bytes) -> None:
+        """Sends the request, and reads the head of the answer."""
+        connection = self._connection
+        assert connection is not None, "it is not closed"
+        try:
+            connection.writer.write(data)
+            # A server that refuses a large request answers before it has read it, and closes the connection.
+            with contextlib.suppress(ConnectionError):
+                await self._limited(connection.writer.drain())
+            while not self.answer.status:
+                await self._receive(connection)
+        except BaseException:
+            self.close()
+            raise
+
+    async def _limited(self, step: Coroutine[Any, Any, T]) -> T:
+        try:
+            async with _limit(self._until):
+                # What need not wait would be beyond any limit.
+                await asyncio.sleep(0)
+                return await step
+        except TimeoutError as error:
+            # The network has limits of its own.
+            is_ours = self._until is not None and time.monotonic() >= self._until - _calls.LATER
+            raise (_calls.late() if is_ours else _calls.lost(error)) from None
+        finally:
+            step.close()
+
+    async def _receive(self, connection: _Connection) -> None:
+        try:
+            self._parts += self.answer.feed(await self._limited(connection.reader.read(READ)))
+        except CallFailed:
+            raise
+        except (OSError, Malformed) as error:
+            raise _calls.lost(error) from error
+
+    async def parts(self) -> AsyncIterator[bytes]:
+        """The parts of the body, each when it has come."""
+        while True:
+            while self._parts:
+                yield self._parts.popleft()
+            if self.answer.ended or self._connection is None:
+                return
+            await self._receive(self._connection)
+
+    async def body(self) -> bytes:
+        """The whole body."""
+        return b"".join([part async for part in self.parts()])
+
+    def close(self) -> None:
+        """Gives the connection back, or ends it, by which the server sees that the caller has left."""
+        connection, self._connection = self._connection, None
+        if connection is not None:
+            self._client._give(connection, keeps=self.answer.keeps)
+
+
+class AsyncStream(AsyncIterator[Any]):
+    """The items of a tool that streams, each when it has come; one task reads them.
+
+    The call begins with the first item that is asked for. Leaving the `async with` block, `aclose()`, and dropping the
+    object before the last item cancel the call: the server closes the generator.
+    """
+
+    __slots__ = ("_items",)
+
+    def __init__(self, items: AsyncGenerator[Any, None]) -> None:
+        """For `AsyncClient.stream` alone."""
+        self._items = items
+
+    async def __anext__(self) -> Any:
+        return await anext(self._items)
+
+    async def aclose(self) -> None:
+        """Cancels the call if it has not ended."""
+        await self._items.aclose()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+
+class AsyncRemoteTool:
+    """A tool of a server, to be called as a function of its parameters; `AsyncClient.tool` makes it."""
+
+    def __init__(self, info: ToolInfo, call: Callable[..., Any]) -> None:
+        """For `AsyncClient.tool` alone."""
+        #: What the server says of it.
+        self.info = info
+        self._call = call
+        self.__name__ = self.__qualname__ = info.name
+        self.__doc__ = info.description
+        self.__signature__ = signature_of(info)
+
+    def __call__(self, arguments: Mapping[str, Any] | bytes | None = None, /, **named: Any) -> Any:
+        """Calls it, and returns a coroutine of its result, or an `AsyncStream`."""
+        return self._call(self.info.name, _calls.merged(arguments, named))
+
+    def __repr__(self) -> str:
+        return f"<tool {self.info.name}{self.__signature__}>"
+
+
+class AsyncClient:
+    """Calls the tools of a server, over HTTP, from the coroutines of one loop.
+
+    It keeps connections open between calls, and opens as many as there are calls at once. `aclose()`, or leaving the
+    `async with` block, closes them. A call that ends by an exception, `asyncio.CancelledError` included, closes its
+    connection; the server then cancels the call.
+    """
+
+    def __init__(
+        self,
+        url: str = "http://127.0.0.1:8080",
+        *,
+        token: str | None = None,
+        timeout: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+        retries: int = 0,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
+        """Makes a client; it connects with its first call.
+
+        Args:
+            url: where the server is: ``http://HOST:PORT``, ``https://HOST:PORT`` or ``unix:///PATH``.
+            token: what the server asks of its callers; by default `ROPEWALK_TOKEN` of the environment, if it is set.
+            timeout: seconds that a call may take; the server gets this limit as well. No limit by default.
+            metadata: what is sent beside the arguments of each call, as `current_task().metadata` of the tool. Names
+                are of lower case, and texts of ASCII.
+            retries: how often a call is tried again that the server refused because it is full, or that did not reach
+                the server. Retries wait for as long as the server says, and end with `timeout`.
+            tls: for ``https``, what to trust, and the client's own certificate; by default what the system trusts.
+
+        Raises:
+            TypeError, ValueError: an argument is invalid.
+        """
+        self._settings = _calls.settings(token, timeout, metadata, retries)
+        self._place = place_of(url, tls)
+        #: The newest last: old ones are left to end.
+        self._idle: deque[_Connection] = deque()
+        self._is_closed = False
+
+    async def call(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | bytes | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+        retries: int | None = None,
+        idempotent: bool = False,
+        **named: Any,
+    ) -> Any:
+        """Calls a tool, and returns its result: what JSON says, or bytes.
+
+        Args:
+            tool: the tool's name.
+            arguments: the arguments by their names, for those that cannot be keywords here, or bytes for a tool whose
+                one parameter is `bytes`. Within other arguments, bytes are sent in base64; dataclasses, models of
+                pydantic, dates and NumPy's arrays are sent as JSON has them.
+            timeout: seconds that the call may take, its retries included.
+            metadata: added to that of the client.
+            retries: instead of that of the client.
+            idempotent: running it twice does no harm. Then retries are for calls too whose worker died or whose
+                connection was lost.
+            named: the arguments.
+
+        Raises:
+            CallInvalid: the tool does not accept the arguments; `violations` names the fields.
+            CallTimeout: it was not answered in time.
+            CallRefused: the server is full, or the call is too large.
+            CallUnavailable: the server cannot be reached or leaves, or the tool's worker died.
+            CallFailed: any other failure, such as an exception of the tool; `status` says which.
+            TypeError, ValueError: an argument cannot be sent.
+        """
+        one = Try(
+            self._settings,
+            tool,
+            arguments,
+            named,
+            accept="application/json",
+            timeout=timeout,
+            metadata=metadata,
+            retries=retries,
+            idempotent=idempotent,
+        )
+        while True:
+            sent = False
+            try:
+                connection = await self._take(one.until())
+                sent = True
+                exchange = await self._begin(connection, one)
+                with contextlib.closing(exchange):
+                    return _calls.result(exchange.answer, await exchange.body())
+            except CallFailed as failure:
+                await asyncio.sleep(one.pause(failure, sent=sent))
+
+    def stream(
+        self,
+        tool: str,
+        arguments: Mapping[str, Any] | bytes | None = None,
+        /,
+        *,
+        timeout: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+        retries: int | None = None,
+        idempotent: bool = False,
+        **named: Any,
+    ) -> AsyncStream:
+        """Calls a tool that streams, and returns an asynchronous iterator over its items; see `call`.
+
+        Items that are bytes come as texts in base64. `timeout` is for the whole stream. Only a call that has no item
+        yet is tried again.
+
+        Raises:
+            TypeError, ValueError: an argument cannot be sent. Failures of the call are raised by the iterator.
+        """
+        one = Try(
+            self._settings,
+            tool,
+            arguments,
+            named,
+            accept="text/event-stream",
+            timeout=timeout,
+            metadata=metadata,
+            retries=retries,
+            idempotent=idempotent,
+        )
+        return AsyncStream(self._items(one))
+
+    async def tools(self) -> list[ToolInfo]:
+        """Returns the tools of the server with their JSON Schemas.
+
+        Raises:
+            CallFailed: the server cannot be reached, or refuses.
+        """
+        end = None if self._settings.timeout is None else time.monotonic() + self._settings.timeout
+        data = request(self._place, "GET", "/v1/tools", _calls.listing(self._settings), b"")
+        exchange = _Exchange(self, await self._take(end), end)
+        await exchange.begin(data)
+        with contextlib.closing(exchange):
+            return _calls.tools(exchange.answer, await exchange.body())
+
+    async def tool(
+        self,
+        name: str,
+        /,
+        *,
+        timeout: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+        retries: int | None = None,
+        idempotent: bool = False,
+    ) -> AsyncRemoteTool:
+        """Returns a tool as a function; the server is asked for its schema. The settings are those of each call.
+
+        Raises:
+            CallFailed: there is no such tool (``NOT_FOUND``), the server cannot be reached, or refuses.
+        """
+        info = _calls.one_of(await self.tools(), name)
+        method = self.stream if info.streams else self.call
+
+        def call(tool: str, arguments: Mapping[str, Any] | bytes | None) -> Any:
+            return method(
+                tool, arguments, timeout=timeout, metadata=metadata, retries=retries, idempotent=idempotent
+            )
+
+        return AsyncRemoteTool(info, call)
+
+    async def aclose(self) -> None:
+        """Closes the connections; calls that run end by themselves."""
+        self._is_closed = True
+        while self._idle:
+            self._idle.pop().close()
+        # Transports are closed by the loop's next turn.
+        await asyncio.sleep(0)
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *error: object) -> None:
+        await self.aclose()
+
+    async def _items(self, one: Try) -> AsyncGenerator[Any, None]:
+        exchange = await self._opened(one)
+        with contextlib.closing(exchange):
+            if exchange.answer.headers.get("content-type") != "text/event-stream":
+                raise CallFailed("the answer is no stream: use `call`", "FAILED_PRECONDITION")
+            events = Events()
+            async for part in exchange.parts():
+                for name, text in events.feed(part):
+                    yield _calls.item(name, text)
+
+    async def _opened(self, one: Try) -> _Exchange:
+        """Begins a stream, again if it fails before its first item and may be tried again."""
+        while True:
+            sent = False
+            try:
+                connection = await self._take(one.until())
+                sent = True
+                exchange = await self._begin(connection, one)
+                if exchange.answer.status == 200:
+                    return exchange
+                with contextlib.closing(exchange):
+                    _calls.result(exchange.answer, await exchange.body())
+            except CallFailed as failure:
+                await asyncio.sleep(one.pause(failure, sent=sent))
+
+    async def _begin(self, connection: _Connection, one: Try) -> _Exchange:
+        try:
+            data = request(self._place, "POST", one.path, one.headers(), one.body)
+        except BaseException:
+            connection.close()
+            raise
+        exchange = _Exchange(self, connection, one.until())
+        await exchange.begin(data)
+        return exchange
+
+    async def _take(self, until: float | None) -> _Connection:
+        if self._is_closed:
+            raise ValueError("the client is closed")
+        while self._idle:
+            connection = self._idle.pop()
+            if connection.is_fresh():
+                return connection
+            connection.close()
+        try:
+            async with _limit(until):
+                return await _connected(self._place)
+        except TimeoutError as error:
+            if until is not None and time.monotonic() >= until - _calls.LATER:
+                raise _calls.late() from None
+            raise _calls.unreached(error) from error
+        except OSError as error:
+            raise _calls.unreached(error) from error
+
+    def _give(self, connection: _Connection, *, keeps: bool) -> None:
+        if keeps and not self._is_closed and len(self._idle) < _calls.MOST_IDLE:
+            connection.idle_since = time.monotonic()
+            self._idle.append(connection)
+        else:
+            connection.close()
