@@ -6,6 +6,7 @@ curl http://127.0.0.1:8080/v1/tools/add -H 'content-type: application/json' -d '
 from __future__ import annotations
 
 import itertools
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -62,3 +63,15 @@ def greet() -> str:
     task = ropewalk.current_task()
     name = task.metadata.get("name", "stranger") if task else "stranger"
     return f"Hello, {name}"
+
+
+@tool
+def wait(seconds: float) -> str:
+    """Takes its time, for callers who try deadlines and cancellation. It ends early when it is cancelled."""
+    end = time.monotonic() + seconds
+    task = ropewalk.current_task()
+    while time.monotonic() < end:
+        if task and task.cancelled:
+            return "cancelled"
+        time.sleep(0.005)
+    return "waited"

@@ -1,0 +1,3 @@
+module example.com/ropewalk-client
+
+go 1.23
