@@ -3,7 +3,7 @@
 #   make demo    builds, then measures every module of Python's own standard library on every core
 #   make test    builds, then passes all tests
 #
-# Others: build, test-rust, test-python, sanitize, generate, lint, mutants, bench, bench-signals, bench-results,
+# Others: demo-serve (a server of tools, called from several languages), build, test-rust, test-python, sanitize, generate, lint, mutants, bench, bench-signals, bench-results,
 # bench-loop, bench-journal, bench-state, bench-messaging, bench-foundation, bench-compare, soak, doc, clean.
 # `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
@@ -25,7 +25,7 @@ VENV ?= .venv-$(shell $(PYTHON) -c 'import sys, sysconfig; \
 endif
 
 # What has no wheel for the free-threaded 3.13 and does not build there is left out; the tests that need it skip.
-EXTRAS ?= test,numpy,joblib,dask,loop$(shell $(PYTHON) -c 'import sysconfig; \
+EXTRAS ?= test,numpy,joblib,dask,loop,telemetry$(shell $(PYTHON) -c 'import sysconfig; \
     print(",records-free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") \
     else ",property,loop-compiled,messaging,records,science,clients")' 2>/dev/null)
 BIN := $(abspath $(VENV))/bin
@@ -39,13 +39,17 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 COMMA := ,
 
-.PHONY: demo test build test-rust test-python sanitize bench bench-signals bench-results bench-loop bench-messaging
+.PHONY: demo demo-serve test build test-rust test-python sanitize bench bench-signals bench-results bench-loop bench-messaging
 .PHONY: bench-journal bench-state
 .PHONY: bench-foundation bench-compare soak doc clean check-tools mutants
 .PHONY: format generate lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
 demo: build
 	@$(BIN)/python examples/demo.py $(DEMO_ARGS)
+
+# A server of tools that programs in other languages, an agent and a browser use; what is not installed is skipped.
+demo-serve: build
+	@$(BIN)/python examples/demo_serve.py
 
 test: test-rust test-python
 

@@ -146,6 +146,9 @@ type m = map[string]any
 
 // refusal is the status of a call that fails, and the fields that are wrong.
 func refusal(err error) string {
+	if err == nil {
+		return "no failure"
+	}
 	var failed *CallError
 	if !errors.As(err, &failed) {
 		return fmt.Sprint(err)

@@ -63,7 +63,12 @@ class Served:
 
     def begin(self, tool: str, arguments: str) -> http.client.HTTPConnection:
         connection = http.client.HTTPConnection(self.address, timeout=60)
-        connection.request("POST", f"/v1/tools/{tool}", arguments)
+        try:
+            connection.request("POST", f"/v1/tools/{tool}", arguments)
+        except BaseException:
+            # The server may leave between the connection and the request.
+            connection.close()
+            raise
         return connection
 
     def is_refused(self) -> bool:
