@@ -22,13 +22,19 @@ from ropewalk.client import CallInvalid, Client
 
 EXAMPLES = Path(__file__).parent
 #: Seconds that any step may take.
-PATIENCE = 60
-#: What runs in Node, where Go is missing.
+PATIENCE = 150
+#: A call and a stream, in JavaScript.
 NODE = """
 const response = await fetch(`${process.env.ROPEWALK_URL}/v1/tools/add`, {
   method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ a: 2, b: 3 }),
 });
 console.log("add:", await response.json());
+const stream = await fetch(`${process.env.ROPEWALK_URL}/v1/tools/primes`, {
+  method: "POST", headers: { "Content-Type": "application/json" }, body: JSON.stringify({ above: 99950 }),
+});
+let lines = "";
+for await (const text of stream.body.pipeThrough(new TextDecoderStream())) lines += text;
+console.log("primes:", ...lines.trim().split("\\n"));
 """
 
 
@@ -116,12 +122,20 @@ def hold(said: object, expected: object) -> None:
         raise SystemExit(f"expected {expected!r}, and got {said!r}")
 
 
-def run(command: list[str], **more: object) -> str:
+def run(command: list[str], folder: Path = EXAMPLES, environment: dict[str, str] | None = None) -> str:
     """Runs a program, and returns what it prints."""
-    done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False, **more)  # type: ignore[call-overload]
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=PATIENCE,
+        check=False,
+    )
     if done.returncode != 0:
         raise SystemExit(f"{command[0]} failed with {done.returncode}:\n{done.stdout}{done.stderr}")
-    return str(done.stdout)
+    return done.stdout
 
 
 def by_curl(url: str) -> None:
@@ -161,17 +175,17 @@ def by_python(url: str) -> None:
 
 
 def by_another_language(url: str) -> None:
-    """The example in Go, or a few lines in Node."""
+    """A few lines in Node, or the example in Go, which may take a minute to compile."""
     environment = os.environ | {"ROPEWALK_URL": url}
     environment.pop("ROPEWALK_TOKEN", None)
-    if shutil.which("go"):
-        said = run(["go", "run", "."], cwd=EXAMPLES / "clients" / "go", env=environment)
-        say("$ go run ./examples/clients/go")
-    elif shutil.which("node"):
-        said = run(["node", "--input-type=module", "--eval", NODE], env=environment)
+    if shutil.which("node"):
+        said = run(["node", "--input-type=module", "--eval", NODE], environment=environment)
         say("$ node --eval ...")
+    elif shutil.which("go"):
+        said = run(["go", "run", "."], EXAMPLES / "clients" / "go", environment)
+        say("$ go run ./examples/clients/go")
     else:
-        say("skipped: neither Go nor Node here")
+        say("skipped: neither Node nor Go here")
         return
     for line in said.splitlines():
         say(line)

@@ -18,6 +18,9 @@ from ropewalk.serving import Server
 EXAMPLES = Path(__file__).parents[2] / "examples"
 CLIENTS = EXAMPLES / "clients"
 TOKEN = "for-the-examples"
+#: Seconds that a program may take: Go compiles its standard library for the first one.
+PATIENCE = 280
+pytestmark = pytest.mark.timeout(300)
 #: What each of them prints; the second line has the name of its language.
 PRINTED = [
     "add: 5",
@@ -62,7 +65,7 @@ def run(command: list[str], folder: Path, **environment: str) -> str:
         env=os.environ | environment,
         capture_output=True,
         text=True,
-        timeout=110,
+        timeout=PATIENCE,
         check=False,
     )
     assert done.returncode == 0, done.stdout + done.stderr

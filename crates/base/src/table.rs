@@ -294,8 +294,8 @@ errors! {
 
         /// A server of tools answered a call with a failure, or its answer cannot be read.
         ///
-        /// `status` is the status by the names of gRPC, `violations` are pairs of a field and what is wrong with it, and
-        /// `retry_after` is the number of seconds after which the server asks to try again, or `None`.
+        /// `status` is the status by the names of gRPC, `violations` are pairs of a field and what is wrong with it,
+        /// and `retry_after` is the number of seconds after which the server asks to try again, or `None`.
         CallFailed("RopewalkError") = "RW-CALL",
             "Read the status and the message, which are the server's own.";
 

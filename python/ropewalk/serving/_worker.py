@@ -9,7 +9,7 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from ropewalk._current import HERE
-from ropewalk._errors import ResultEncodeError, failed
+from ropewalk._errors import ResultEncodeError
 from ropewalk._target import Place, module_at
 from ropewalk.pool.wire._streams import iterate
 from ropewalk.serving._checker import Violations
@@ -123,8 +123,10 @@ def _written(tool: Tool, signature: Signature, form: int, value: Any) -> bytes:
     try:
         return signature.encode(form, value)
     except Exception as error:
-        raise failed(
-            ResultEncodeError, f"the result of the tool {tool.name!r} cannot be written: {error}"
+        reason = str(error).removeprefix("Error serializing to JSON: TypeError: ")
+        raise ResultEncodeError(
+            f"the result of the tool {tool.name!r} cannot be written: {reason}. Return numbers, texts, lists, dicts, "
+            f"dataclasses or models, or bytes; of a table of pandas, to_dict('records')"
         ) from error
 
 
