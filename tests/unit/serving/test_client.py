@@ -22,11 +22,33 @@ from typing import Any
 import pytest
 from tests.polling import until
 from tests.tasks import Gate
-from tests.unit.serving.conftest import ask
+from tests.unit.serving.conftest import TOOLS, ask
 
 from ropewalk import CallFailed, CallInvalid, CallRefused, CallTimeout, CallUnavailable
 from ropewalk.client import AsyncClient, Client
 from ropewalk.serving import Server
+
+#: Tools of this module's own.
+MORE = """
+from ropewalk.client import Client
+
+@tool
+def echo(value: Any) -> Any:
+    return value
+
+@tool
+def die_first(folder: str) -> str:
+    gate = Gate(Path(folder))
+    gate.mark("ran")
+    if len(gate.marks("ran")) < 2:
+        os._exit(7)
+    return "alive"
+
+@tool
+def through(url: str) -> dict[str, str]:
+    with Client(url) as client:
+        return client.call("metadata")
+"""
 
 PROGRAM = """
 import sys
@@ -106,6 +128,36 @@ def make_client(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
     yield make
     for one in made:
         one.close()
+
+
+def serving(app: Path, **settings: Any) -> Iterator[Server]:
+    with Server(app, http="127.0.0.1:0", **settings) as made:
+        assert made.wait_ready(60)
+        yield made
+
+
+@pytest.fixture(scope="module")
+def solo(app: Path) -> Iterator[Server]:
+    """A server with one worker, which answers nothing else while a call runs, and with more tools."""
+    file = app.with_name("tools_of_clients.py")
+    file.write_text(TOOLS + MORE)
+    yield from serving(file, workers=1)
+
+
+@pytest.fixture(scope="module")
+def guarded(app: Path) -> Iterator[Server]:
+    """A server whose callers need a token."""
+    tokens = app.with_name("tokens_of_clients")
+    tokens.write_text("open-sesame\n")
+    yield from serving(app, workers=1, token_file=str(tokens))
+
+
+@pytest.fixture(scope="module")
+def small(app: Path) -> Iterator[Server]:
+    """A server with one worker, in whose queue one call may wait."""
+    config = app.with_name("small_for_clients.toml")
+    config.write_text("[pools.small]\nworkers = 1\ncapacity = 1\n")
+    yield from serving(app, config=str(config))
 
 
 @pytest.fixture
@@ -223,12 +275,8 @@ def test_dropping_a_stream_on_asyncio_cancels_it(server: Server, gate: Gate) -> 
     asyncio.run(main())
 
 
-def test_a_timeout_is_the_server_s_too(
-    make_server: Callable[..., Server], make_client: Callable[..., Any], gate: Gate
-) -> None:
-    server = make_server()
-    assert server.wait_ready(60)
-    client = make_client(server, timeout=60)
+def test_a_timeout_is_the_server_s_too(solo: Server, make_client: Callable[..., Any], gate: Gate) -> None:
+    client = make_client(solo, timeout=60)
     with pytest.raises(CallTimeout) as caught:
         client.call("sleep", folder=str(gate.folder), timeout=0.3)
     assert isinstance(caught.value, TimeoutError)
@@ -269,11 +317,9 @@ def test_a_server_that_is_not_there(make_client: Callable[..., Any], tmp_path: P
             client.tools()
 
 
-def test_a_cancelled_coroutine_cancels_its_call(make_server: Callable[..., Server], gate: Gate) -> None:
-    server = make_server()
-
+def test_a_cancelled_coroutine_cancels_its_call(solo: Server, gate: Gate) -> None:
     async def main() -> None:
-        async with AsyncClient(f"http://{server.http}") as client:
+        async with AsyncClient(f"http://{solo.http}") as client:
             call = asyncio.create_task(client.call("sleep", folder=str(gate.folder)))
             while not gate.marks("sleeps"):
                 await asyncio.sleep(0.01)
@@ -285,10 +331,9 @@ def test_a_cancelled_coroutine_cancels_its_call(make_server: Callable[..., Serve
     asyncio.run(main())
 
 
-def test_ctrl_c_cancels_a_call(make_server: Callable[..., Server], gate: Gate) -> None:
-    server = make_server()
+def test_ctrl_c_cancels_a_call(solo: Server, gate: Gate) -> None:
     program = subprocess.Popen(
-        [sys.executable, "-c", PROGRAM, f"http://{server.http}", str(gate.folder)],
+        [sys.executable, "-c", PROGRAM, f"http://{solo.http}", str(gate.folder)],
         stdout=subprocess.DEVNULL,
         stderr=subprocess.PIPE,
         text=True,
@@ -296,7 +341,7 @@ def test_ctrl_c_cancels_a_call(make_server: Callable[..., Server], gate: Gate) -
     until(lambda: gate.marks("sleeps"))
     program.send_signal(signal.SIGINT)
     assert "KeyboardInterrupt" in program.communicate(timeout=60)[1]
-    with Client(f"http://{server.http}") as client:
+    with Client(f"http://{solo.http}") as client:
         assert client.call("add", a=1) == 2, "the only worker is free"
 
 
@@ -376,38 +421,25 @@ def test_a_tool_looks_like_its_function(server: Server) -> None:
             assert list(items) == [0, 1]
 
 
-def test_tokens(
-    make_server: Callable[..., Server],
-    make_client: Callable[..., Any],
-    monkeypatch: pytest.MonkeyPatch,
-    tmp_path: Path,
-) -> None:
-    (tmp_path / "tokens").write_text("open-sesame\n")
-    server = make_server(token_file=str(tmp_path / "tokens"))
+def test_tokens(guarded: Server, make_client: Callable[..., Any], monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(CallFailed) as caught:
-        make_client(server).call("add", a=1)
+        make_client(guarded).call("add", a=1)
     assert caught.value.status == "UNAUTHENTICATED"
-    assert make_client(server, token="open-sesame").call("add", a=1) == 2
+    assert make_client(guarded, token="open-sesame").call("add", a=1) == 2
     monkeypatch.setenv("ROPEWALK_TOKEN", "open-sesame")
-    client = make_client(server)
+    client = make_client(guarded)
     assert client.call("add", a=1) == 2
     assert "sesame" not in repr(client)
     assert [tool.name for tool in client.tools()]
     for wrong in ("a b", "ü", "a\r\nb: c"):
         with pytest.raises(ValueError, match="token") as refused:
-            make_client(server, token=wrong)
+            make_client(guarded, token=wrong)
         assert wrong not in str(refused.value)
 
 
-def test_a_full_server_is_tried_again(
-    make_server: Callable[..., Server], make_client: Callable[..., Any], gate: Gate, tmp_path: Path
-) -> None:
-    config = tmp_path / "small.toml"
-    config.write_text("[pools.small]\nworkers = 1\ncapacity = 1\n")
-    server = make_server(config=str(config))
-    assert server.wait_ready(60)
-    client = make_client(server)
-    url = f"http://{server.http}"
+def test_a_full_server_is_tried_again(small: Server, make_client: Callable[..., Any], gate: Gate) -> None:
+    client = make_client(small)
+    url = f"http://{small.http}"
 
     def hold() -> None:
         with Client(url) as one:
@@ -417,12 +449,12 @@ def test_a_full_server_is_tried_again(
     threads[0].start()
     until(lambda: gate.marks())
     threads[1].start()
-    until(lambda: server.runtime["small"].statistics().queued == 1)
+    until(lambda: small.runtime["small"].statistics().queued == 1)
     with pytest.raises(CallRefused, match="full") as caught:
         client.call("add", a=1)
     assert caught.value.retry_after == 1
     with pytest.raises(CallRefused):
-        client.call("add", a=1, retries=5, timeout=0.5)
+        client.call("add", a=1, retries=5, timeout=1)
     opener = threading.Timer(0.2, gate.open)
     opener.start()
     assert client.call("add", a=1, retries=20) == 2
@@ -430,27 +462,17 @@ def test_a_full_server_is_tried_again(
         thread.join()
 
 
-def test_what_may_run_twice_is_tried_again(gate: Gate, make_server: Callable[..., Server], app: Path) -> None:
-    file = app.with_name("dies_of_clients.py")
-    file.write_text(
-        "import os\nfrom pathlib import Path\nfrom ropewalk.serving import tool\nfrom tests.tasks import Gate\n"
-        "@tool\ndef die_once(folder: str) -> str:\n"
-        "    gate = Gate(Path(folder))\n    gate.mark('ran')\n"
-        "    if len(gate.marks('ran')) < 2:\n        os._exit(7)\n    return 'alive'\n"
-    )
-    server = make_server(file)
-    with Client(f"http://{server.http}", retries=3) as one:
-        with pytest.raises(CallUnavailable):
-            one.call("die_once", folder=str(gate.folder))
-        assert len(gate.marks("ran")) == 1, "it may have run"
-        for mark in gate.folder.glob("ran.*"):
-            mark.unlink()
-        assert one.call("die_once", folder=str(gate.folder), idempotent=True) == "alive"
+def test_what_may_run_twice_is_tried_again(solo: Server, make_client: Callable[..., Any], gate: Gate) -> None:
+    client = make_client(solo, retries=3)
+    with pytest.raises(CallUnavailable):
+        client.call("die_first", folder=str(gate.folder))
+    assert len(gate.marks("ran")) == 1, "it may have run"
+    for mark in gate.folder.glob("ran.*"):
+        mark.unlink()
+    assert client.call("die_first", folder=str(gate.folder), idempotent=True) == "alive"
 
 
-def test_arguments_of_many_types(
-    server: Server, make_client: Callable[..., Any], app: Path, make_server: Callable[..., Server]
-) -> None:
+def test_arguments_of_many_types(solo: Server, make_client: Callable[..., Any]) -> None:
     pydantic = pytest.importorskip("pydantic")
 
     class Colour(enum.Enum):
@@ -463,12 +485,7 @@ def test_arguments_of_many_types(
     class Model(pydantic.BaseModel):
         at: datetime.date
 
-    file = app.with_name("echo_of_clients.py")
-    file.write_text(
-        "from typing import Any\nfrom ropewalk.serving import tool\n"
-        "@tool\ndef echo(value: Any) -> Any:\n    return value\n"
-    )
-    client = make_client(make_server(file))
+    client = make_client(solo)
     day = datetime.date(2026, 1, 2)
     given = [Colour.RED, Point(1), Model(at=day), day, {3}, b"\xff", memoryview(b"ab"), (1, None)]
     assert client.call("echo", value=given) == [
@@ -525,19 +542,10 @@ def test_over_a_unix_socket(server: Server, make_client: Callable[..., Any], tmp
     client.close = lambda: None
 
 
-def test_a_tool_that_calls_a_tool_passes_its_span_on(
-    server: Server, app: Path, make_server: Callable[..., Server]
-) -> None:
-    file = app.with_name("calls_of_clients.py")
-    file.write_text(
-        "from ropewalk.client import Client\nfrom ropewalk.serving import tool\n"
-        "@tool\ndef through(url: str) -> dict[str, str]:\n"
-        "    with Client(url) as client:\n        return client.call('metadata')\n"
-    )
-    front = make_server(file)
+def test_a_tool_that_calls_a_tool_passes_its_span_on(server: Server, solo: Server) -> None:
     parent = "00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01"
     body = json.dumps({"url": f"http://{server.http}"}).encode()
-    said = ask(front, "POST", "/v1/tools/through", body, {"traceparent": parent})
+    said = ask(solo, "POST", "/v1/tools/through", body, {"traceparent": parent})
     assert said.json == {"traceparent": parent}
 
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import asyncio
+import contextlib
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator
 
@@ -120,30 +122,39 @@ def test_places() -> None:
 
 
 @pytest.fixture
-def answering() -> Iterator[Callable[[bytes], str]]:
+def answering() -> Iterator[Callable[..., str]]:
     """Makes servers that answer each connection with the same bytes, and close it."""
     made: list[tuple[socket.socket, threading.Thread]] = []
+    ends = threading.Event()
 
-    def make(data: bytes) -> str:
+    def make(data: bytes, tls: ssl.SSLContext | None = None) -> str:
         listener = socket.create_server(("127.0.0.1", 0))
 
         def serve() -> None:
             while True:
                 connection, _ = listener.accept()
-                with connection:
-                    if not connection.recv(65536):
-                        return
+                if ends.is_set():
+                    connection.close()
+                    return
+                # A client that does not trust the certificate ends the handshake.
+                with contextlib.suppress(OSError):
+                    if tls is not None:
+                        connection = tls.wrap_socket(connection, server_side=True)
+                    connection.recv(65536)
                     connection.sendall(data)
-                    connection.shutdown(socket.SHUT_WR)
+                    if tls is None:
+                        connection.shutdown(socket.SHUT_WR)
                     while connection.recv(65536):
                         pass
+                connection.close()
 
         thread = threading.Thread(target=serve)
         thread.start()
         made.append((listener, thread))
-        return f"http://127.0.0.1:{listener.getsockname()[1]}"
+        return f"{'http' if tls is None else 'https'}://127.0.0.1:{listener.getsockname()[1]}"
 
     yield make
+    ends.set()
     for listener, thread in made:
         with socket.create_connection(listener.getsockname()):
             pass
@@ -205,3 +216,23 @@ def test_a_stream_that_breaks(answering: Callable[[bytes], str]) -> None:
         assert next(items) == 1
         with pytest.raises(CallUnavailable, match="in the midst"):
             next(items)
+
+
+def test_tls(answering: Callable[..., str]) -> None:
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    own, trusting = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER), ssl.create_default_context()
+    authority.issue_cert("127.0.0.1").configure_cert(own)
+    authority.configure_trust(trusting)
+    said = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 1\r\n\r\n3"
+    url = answering(said, own)
+
+    async def main() -> None:
+        async with AsyncClient(url, tls=trusting) as client:
+            assert await client.call("add", a=1) == 3
+
+    with Client(url, tls=trusting) as client:
+        assert client.call("add", a=1) == 3
+    asyncio.run(main())
+    for failure in both(url):
+        assert "CERTIFICATE_VERIFY_FAILED" in str(failure)
