@@ -20,6 +20,18 @@ class _Described(Protocol):
     pool: int
     call: Any
 
+class _Client(Protocol):
+    """Who may call: what it shows, which tools it may call, until when (seconds of the epoch) and how often."""
+
+    name: str | None
+    token: bytes | None
+    certificate: str | None
+    tools: list[str] | None
+    expires: float | None
+    rate: tuple[float, int] | None
+    admin: bool
+    metrics: bool | None
+
 class _Wanted(Protocol):
     """How the gateway listens. Addresses are an IP and a port; sizes are bytes, times seconds."""
 
@@ -29,8 +41,12 @@ class _Wanted(Protocol):
     largest: int
     connections: int
     head_timeout: float
-    tokens: list[str]
+    unix: str | None
+    tls: tuple[str, str, str | None] | None
+    clients: Sequence[_Client]
+    rate: tuple[float, int] | None
     otlp: str | None
+    otlp_ca: str | None
     log: str
 
 @final
@@ -43,6 +59,8 @@ class Gateway:
     def attend(self, input: int, output: int) -> None: ...
     def explain(self, explain: Callable[[BaseException], tuple[str, str, list[tuple[str, str]]]]) -> None: ...
     def log(self, write: Callable[[list[Any], int], None]) -> None: ...
+    def admit(self, clients: Sequence[_Client], rate: tuple[float, int] | None) -> None: ...
+    def certify(self) -> None: ...
     def not_ready(self) -> tuple[str, bool] | None: ...
     def drain(self, timeout: float) -> bool: ...
     def stop(self) -> None: ...

@@ -18,6 +18,7 @@ use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::call::{Answer, Items, Readiness, Reports, Request, Runner};
+use crate::depth;
 use crate::driver::Driver;
 use crate::envelope;
 use crate::explain::Exceptions;
@@ -54,6 +55,7 @@ impl Engines {
             let failed = Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed");
             return Err(failed.shed(Shed::Deadline));
         }
+        depth::check(request.form, &request.arguments)?;
         let payload = placed(driver.engine(), request)?;
         let deadline = left.into_iter().chain(tool.deadline).min();
         let limits = Rare { timeout: tool.timeout, deadline, hang: tool.hang, ..Rare::default() };

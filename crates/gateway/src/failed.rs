@@ -110,11 +110,14 @@ pub enum Shed {
     Dropped,
     /// The server was leaving.
     Leaving,
+    /// Its caller calls more often than it may.
+    Rate,
 }
 
 impl Shed {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 4] = [Self::QueueFull, Self::Deadline, Self::Dropped, Self::Leaving];
+    pub(crate) const ALL: [Self; 5] =
+        [Self::QueueFull, Self::Deadline, Self::Dropped, Self::Leaving, Self::Rate];
 
     /// Its name in labels.
     pub(crate) fn name(self) -> &'static str {
@@ -123,6 +126,7 @@ impl Shed {
             Self::Deadline => "deadline",
             Self::Dropped => "dropped",
             Self::Leaving => "leaving",
+            Self::Rate => "rate",
         }
     }
 }
@@ -156,7 +160,12 @@ impl Failed {
 
     /// There is no such tool.
     pub(crate) fn no_tool(name: &str) -> Self {
-        Self::new(Code::NotFound, format!("there is no tool named {:?}", shortened(name)))
+        Self::new(Code::NotFound, Self::named("there is no tool named", name))
+    }
+
+    /// A text that ends with a name of a caller's.
+    pub(crate) fn named(text: &str, name: &str) -> String {
+        format!("{text} {:?}", shortened(name))
     }
 
     /// The same, with a status of HTTP of its own.
@@ -171,7 +180,8 @@ impl Failed {
         self
     }
 
-    fn retry_after(mut self, time: Duration) -> Self {
+    /// The same, of a call that may be worth a new try after this time.
+    pub(crate) fn retry_after(mut self, time: Duration) -> Self {
         self.retry_after = Some(time);
         self
     }

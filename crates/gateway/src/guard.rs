@@ -1,7 +1,5 @@
-//! Whose requests are served: those with a token, if there are tokens, and none that another site's page has sent.
+//! Whose requests are served: those of clients, if there are such, and none that another site's page has sent.
 
-use std::fmt;
-use std::hint::black_box;
 use std::net::IpAddr;
 use std::sync::Arc;
 
@@ -11,47 +9,15 @@ use axum::response::{IntoResponse as _, Response};
 use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::uri::Authority;
+use ropewalk_sync::Mutex;
 
+use crate::clients::{Clients, Peer, Stranger};
 use crate::failed::{Code, Failed};
-
-/// The tokens of callers. They are in no text that this crate makes.
-#[derive(Clone, Default)]
-pub struct Tokens(Vec<Box<[u8]>>);
-
-impl Tokens {
-    /// Callers must have one of these; with none every caller is served.
-    pub fn new(tokens: impl IntoIterator<Item = String>) -> Self {
-        Self(tokens.into_iter().map(|token| token.into_bytes().into_boxed_slice()).collect())
-    }
-
-    /// Whether callers need none.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.0.is_empty()
-    }
-
-    /// Whether a caller is served who shows these headers.
-    fn admit(&self, headers: &HeaderMap) -> bool {
-        let Some(shown) = bearer(headers) else { return self.0.is_empty() };
-        // Each token is compared, and each to its end: the time says nothing about them.
-        self.0.is_empty() || self.0.iter().fold(false, |found, known| found | same(known, shown))
-    }
-}
-
-impl fmt::Debug for Tokens {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "Tokens({})", self.0.len())
-    }
-}
 
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
     let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
-}
-
-fn same(known: &[u8], shown: &[u8]) -> bool {
-    let differing = known.iter().zip(shown).fold(0, |bits, (one, other)| bits | (one ^ other));
-    (known.len() == shown.len()) & (black_box(differing) == 0)
 }
 
 /// Whether a host, with its port, is this machine by a name that no other can have.
@@ -79,14 +45,49 @@ fn is_foreign(request: &Request, is_local: bool) -> bool {
 
 /// Whose requests are served.
 pub(crate) struct Guard {
-    /// What callers must show.
-    pub(crate) tokens: Tokens,
+    clients: Mutex<Arc<Clients>>,
     /// Whether the server listens to this machine alone.
-    pub(crate) is_local: bool,
+    is_local: bool,
+}
+
+impl Guard {
+    pub(crate) fn new(clients: Arc<Clients>, is_local: bool) -> Self {
+        Self { clients: Mutex::new(clients), is_local }
+    }
+
+    /// Admits these from now on; what former ones have begun goes on.
+    pub(crate) fn admit(&self, clients: Clients) {
+        let mut now = self.clients.lock();
+        let clients = Arc::new(clients.after(&now));
+        let former = std::mem::replace(&mut *now, clients);
+        drop(now);
+        drop(former);
+    }
+}
+
+/// Why a caller is not served. Clients of gRPC read this status of HTTP as UNAUTHENTICATED.
+fn refused(why: Stranger) -> Response {
+    // RFC 6750, section 3.
+    let (text, challenge) = match why {
+        Stranger::Unproven => (
+            "the request needs the header `Authorization: Bearer TOKEN`, with a token that the server knows",
+            "Bearer",
+        ),
+        Stranger::Unknown => (
+            "the server does not know the token, or not with this certificate",
+            "Bearer error=\"invalid_token\"",
+        ),
+        Stranger::Expired => {
+            ("the caller's token or certificate has expired here", "Bearer error=\"invalid_token\"")
+        }
+    };
+    let mut response = Failed::new(Code::Unauthenticated, text).into_response();
+    response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
+    response
 }
 
 /// Serves a request, or refuses it. Health is everybody's to ask for.
-pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
+pub(crate) async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
     if matches!(request.uri().path(), "/healthz" | "/readyz") {
         return next.run(request).await;
     }
@@ -94,14 +95,13 @@ pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, nex
         let text = "a page of another site may not call this server";
         return Failed::new(Code::PermissionDenied, text).into_response();
     }
-    if !guard.tokens.admit(request.headers()) {
-        // Clients of gRPC read this status as UNAUTHENTICATED.
-        let text =
-            "the request needs the header `Authorization: Bearer TOKEN`, with a token that the server knows";
-        let mut response = Failed::new(Code::Unauthenticated, text).into_response();
-        response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static("Bearer"));
-        return response;
-    }
+    let clients = Arc::clone(&guard.clients.lock());
+    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
+    match clients.admit(bearer(request.headers()), &peer) {
+        Ok(caller) => request.extensions_mut().insert(caller),
+        Err(why) => return refused(why),
+    };
+    drop(clients);
     next.run(request).await
 }
 
@@ -109,30 +109,19 @@ pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, nex
 mod tests {
     use super::*;
 
-    fn admits(tokens: &[&str], shown: Option<&str>) -> bool {
-        let mut headers = HeaderMap::new();
-        if let Some(shown) = shown {
-            headers.insert(AUTHORIZATION, shown.parse().expect("a header"));
-        }
-        Tokens::new(tokens.iter().map(|token| (*token).to_owned())).admit(&headers)
-    }
-
     #[test]
-    fn callers_need_a_token_that_is_known() {
-        for shown in
-            [None, Some("Bearer"), Some("Bearer "), Some("Bearer aa"), Some("Bearer a"), Some("Basic ab")]
-        {
-            assert!(!admits(&["ab", "cd"], shown), "{shown:?}");
-            assert!(admits(&[], shown));
+    fn a_bearer_is_read() {
+        let shown = |text: &str| {
+            let headers = HeaderMap::from_iter([(AUTHORIZATION, text.parse().expect("a header"))]);
+            bearer(&headers).map(<[u8]>::to_vec)
+        };
+        for (text, wanted) in [("Bearer ab", "ab"), ("bearer cd", "cd"), ("BEARER ", "")] {
+            assert_eq!(shown(text).as_deref(), Some(wanted.as_bytes()));
         }
-        for shown in ["Bearer ab", "bearer cd"] {
-            assert!(admits(&["ab", "cd"], Some(shown)));
+        for text in ["Bearer", "Basic ab", "", "ab"] {
+            assert_eq!(shown(text), None, "{text}");
         }
-    }
-
-    #[test]
-    fn tokens_are_not_shown() {
-        assert_eq!(format!("{:?}", Tokens::new([String::from("secret")])), "Tokens(1)");
+        assert_eq!(bearer(&HeaderMap::new()), None);
     }
 
     #[test]

@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod call;
+mod clients;
+mod depth;
 mod driver;
 mod engine;
 mod envelope;
@@ -13,6 +15,7 @@ mod explain;
 mod failed;
 mod guard;
 mod http;
+mod listener;
 mod mcp;
 mod rpc;
 mod server;
@@ -20,11 +23,12 @@ mod telemetry;
 mod tool;
 
 pub use call::{Answer, Form, Items, Progress, Readiness, Reports, Request, Runner};
+pub use clients::{Caller, Clients, Digest, Known, Rate, digest_of};
 pub use driver::Driver;
 pub use engine::Engines;
 pub use explain::{Exception, Exceptions};
 pub use failed::{Code, Failed, Shed, Violation};
-pub use guard::Tokens;
+pub use listener::Tls;
 pub use server::{Listening, Server, Settings};
 pub use telemetry::{Export, Gravity, Lines, Logged, Logging, Now, Protocol, Watched};
 pub use tool::{Tool, Tools};

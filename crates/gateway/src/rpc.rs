@@ -12,11 +12,13 @@ use connectrpc::{
 use connectrpc_health::{Checker, HealthService, Status};
 use connectrpc_reflection::{ReflectionError, Reflector};
 use futures::StreamExt as _;
+use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::{Map, Value};
 
 use crate::call::{Answer, Form, Readiness, Request};
+use crate::clients::Caller;
 use crate::failed::{Code, Failed};
-use crate::http::Shared;
+use crate::http::{Shared, whole_seconds};
 use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
 
@@ -27,6 +29,8 @@ mod generated {
 
 use generated::ropewalk::v1 as proto;
 
+/// After how many milliseconds a client may try again.
+const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 /// What `tools.proto` compiles to.
 const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
@@ -67,18 +71,21 @@ impl Service {
         streams: bool,
     ) -> Result<Request, Failed> {
         let proto::ExecuteRequest { tool: name, arguments, metadata, .. } = message;
-        let tool = self.0.tools.get(&name);
+        let caller = Caller::of(context.extensions());
+        let found = self.0.tool_for(&caller, &name);
+        let tool = found.as_ref().ok().copied();
         let watched = self.0.telemetry.begin(protocol(context), tool, context.headers());
-        let refused = match tool {
-            None => Failed::no_tool(&name),
-            Some(tool) if tool.streams == streams => {
+        watched.by(&caller);
+        let refused = match found.and_then(|tool| caller.take().map(|()| tool)) {
+            Err(failed) => failed,
+            Ok(tool) if tool.streams == streams => {
                 let (tool, deadline) = (Arc::clone(tool), context.deadline());
                 return Ok(request(tool, arguments.into_option(), metadata, deadline, watched));
             }
-            Some(tool) if tool.streams => {
+            Ok(tool) if tool.streams => {
                 Failed::new(Code::FailedPrecondition, "the tool streams: call it by ExecuteStream")
             }
-            Some(_) => Failed::new(Code::FailedPrecondition, "the tool does not stream: call it by Execute"),
+            Ok(_) => Failed::new(Code::FailedPrecondition, "the tool does not stream: call it by Execute"),
         };
         watched.failed(&refused);
         Err(refused)
@@ -155,7 +162,13 @@ impl From<Failed> for ConnectError {
             Code::Unavailable => ErrorCode::Unavailable,
             Code::Unauthenticated => ErrorCode::Unauthenticated,
         };
-        let error = Self::new(code, failed.message.into_owned());
+        let mut error = Self::new(code, failed.message.into_owned());
+        if let Some(time) = failed.retry_after {
+            error.response_headers_mut().insert(RETRY_AFTER, HeaderValue::from(whole_seconds(time)));
+            // What clients of gRPC read (gRFC A6).
+            let millis = u64::try_from(time.as_millis()).unwrap_or(u64::MAX).saturating_add(1);
+            error.trailers_mut().insert(PUSHBACK, HeaderValue::from(millis));
+        }
         if failed.violations.is_empty() {
             return error;
         }
@@ -199,10 +212,11 @@ impl proto::Tools for Service {
 
     async fn list_tools<'a>(
         &'a self,
-        _context: RequestContext,
+        context: RequestContext,
         _request: ServiceRequest<'_, proto::ListToolsRequest>,
     ) -> ServiceResult<impl connectrpc::Encodable<proto::ListToolsResponse> + Send + use<'a>> {
-        let tools = self.0.tools.iter().map(|tool| described(tool)).collect();
+        let caller = Caller::of(context.extensions());
+        let tools = self.0.tools_of(&caller).map(|tool| described(tool)).collect();
         Response::ok(proto::ListToolsResponse { tools, ..Default::default() })
     }
 }

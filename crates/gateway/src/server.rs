@@ -1,33 +1,30 @@
 //! The listeners, and how they end: no request that has begun is lost when the server is asked to leave.
 
-use std::net::{SocketAddr, TcpListener as StdListener};
+use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 use std::{fmt, io};
 
 use ::http::HeaderValue;
 use ::http::header::CONTENT_TYPE;
 use axum::extract::Request;
+use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
-use axum::{Router, middleware};
 use connectrpc::ConnectRpcService;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
-use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::GracefulShutdown;
-use hyper_util::service::TowerToHyperService;
 use ropewalk_sync::Mutex;
-use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
 use tower::Service as _;
 
 use crate::call::{Readiness, Runner};
+use crate::clients::Clients;
 use crate::failed::{Code, Failed};
-use crate::guard::{self, Guard, Tokens};
+use crate::guard::{self, Guard};
 use crate::http::{self, Shared};
+use crate::listener::{Certificates, Listener, Source, Tls};
 use crate::mcp::{self, Mcp};
 use crate::rpc;
 use crate::telemetry::{self, Export, Lines, Telemetry};
@@ -40,16 +37,20 @@ pub struct Settings {
     pub http: Option<SocketAddr>,
     /// Where gRPC is served.
     pub grpc: Option<SocketAddr>,
+    /// The path of the unix socket.
+    pub unix: Option<PathBuf>,
+    /// What encrypts connections of TCP.
+    pub tls: Option<Tls>,
     /// Threads that serve.
     pub threads: usize,
     /// Bytes that a request may have.
     pub largest: usize,
     /// Connections that may be open at each address.
     pub most_connections: usize,
-    /// How long a client may take for the head of a request, and then for each further part of it.
+    /// How long a client may take for a handshake, for the head of a request, and then for each further part of it.
     pub head_timeout: Duration,
-    /// What callers must show.
-    pub tokens: Tokens,
+    /// Who may call.
+    pub clients: Arc<Clients>,
     /// What goes to a collector.
     pub export: Export,
     /// Where the records of calls go.
@@ -61,11 +62,13 @@ impl Default for Settings {
         Self {
             http: None,
             grpc: None,
+            unix: None,
+            tls: None,
             threads: 2,
             largest: 16 << 20,
             most_connections: 16_384,
             head_timeout: Duration::from_secs(10),
-            tokens: Tokens::default(),
+            clients: Arc::default(),
             export: Export::default(),
             lines: Arc::default(),
         }
@@ -73,12 +76,14 @@ impl Default for Settings {
 }
 
 /// Where a server listens.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Listening {
     /// For HTTP.
     pub http: Option<SocketAddr>,
     /// For gRPC.
     pub grpc: Option<SocketAddr>,
+    /// The unix socket.
+    pub unix: Option<PathBuf>,
 }
 
 /// A server that runs. Dropping it ends it at once.
@@ -88,6 +93,8 @@ pub struct Server {
     telemetry: Arc<Telemetry>,
     listening: Listening,
     mcp: Mcp,
+    guard: Arc<Guard>,
+    certificates: Option<Arc<Certificates>>,
     leave: watch::Sender<bool>,
     /// Listeners and sessions that have not drained yet.
     open: Arc<watch::Sender<usize>>,
@@ -104,7 +111,8 @@ impl Server {
     ///
     /// # Errors
     ///
-    /// When an address cannot be listened on, or the machine is out of threads or descriptors.
+    /// When an address cannot be listened on, a file of TLS cannot be used, or the machine is out of threads or
+    /// descriptors.
     pub fn start(settings: &Settings, tools: Tools, runner: Arc<dyn Runner>) -> io::Result<Self> {
         let runtime = Builder::new_multi_thread()
             .worker_threads(settings.threads.max(1))
@@ -118,11 +126,11 @@ impl Server {
         let (largest, patience) = (settings.largest, settings.head_timeout);
         let shared = Shared::new(tools, Arc::clone(&runner), Arc::clone(&telemetry), largest, patience);
         let shared = Arc::new(shared);
-        // With tokens, or at an address that others reach, the server may have any name.
+        // With clients, or at an address that others reach, the server may have any name.
         let mut addresses = settings.http.iter().chain(&settings.grpc);
-        let is_local = settings.tokens.is_empty() && addresses.all(|address| address.ip().is_loopback());
-        let guard = Guard { tokens: settings.tokens.clone(), is_local };
-        let guarded = middleware::from_fn_with_state(Arc::new(guard), guard::guard);
+        let is_local = settings.clients.is_empty() && addresses.all(|address| address.ip().is_loopback());
+        let guard = Arc::new(Guard::new(Arc::clone(&settings.clients), is_local));
+        let guarded = middleware::from_fn_with_state(Arc::clone(&guard), guard::guard);
         let measured = middleware::from_fn_with_state(Arc::clone(&telemetry), telemetry::measure);
         let mcp = Mcp::new(Arc::clone(&shared));
         let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
@@ -131,36 +139,47 @@ impl Server {
             .fallback(any(move |request| otherwise(services.clone(), request)));
         let routes = routes.layer(guarded).layer(measured);
         let (leave, leaving) = watch::channel(false);
-        let wanted = [settings.http, settings.grpc];
-        let open = Arc::new(watch::Sender::new(0));
-        let mut found = [None, None];
-        for (address, found) in wanted.iter().zip(&mut found) {
-            let Some(address) = address else { continue };
-            let listener = bound(*address)?;
-            *found = Some(listener.local_addr()?);
-            open.send_modify(|open| *open += 1);
-            let listening = Listener {
-                routes: routes.clone(),
-                leaving: leaving.clone(),
-                most: settings.most_connections,
-                head_timeout: settings.head_timeout,
-            };
-            let open = Arc::clone(&open);
+        let certificates = settings.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
+        let listener = Listener {
+            routes,
+            leaving,
+            most: settings.most_connections,
+            head_timeout: settings.head_timeout,
+            certificates: certificates.clone(),
+        };
+        let (listening, sources) = {
+            let _within = runtime.enter();
+            opened(settings)?
+        };
+        let open = Arc::new(watch::Sender::new(sources.len()));
+        for source in sources {
+            let (listener, open) = (listener.clone(), Arc::clone(&open));
             runtime.spawn(async move {
-                if let Ok(listener) = TcpListener::from_std(listener) {
-                    listening.serve(listener).await;
-                }
+                listener.serve(source).await;
                 open.send_modify(|open| *open -= 1);
             });
         }
-        let [http, grpc] = found;
         let runtime = Mutex::new(Some(runtime));
-        Ok(Self { runtime, runner, telemetry, listening: Listening { http, grpc }, mcp, leave, open })
+        Ok(Self { runtime, runner, telemetry, listening, mcp, guard, certificates, leave, open })
+    }
+
+    /// Admits these clients from now on. What others have begun goes on, and rates go on where they were.
+    pub fn admit(&self, clients: Clients) {
+        self.guard.admit(clients);
+    }
+
+    /// Reads the files of TLS again, for new connections.
+    ///
+    /// # Errors
+    ///
+    /// When one cannot be used; then the server goes on with what it had.
+    pub fn certify(&self) -> io::Result<()> {
+        self.certificates.as_ref().map_or(Ok(()), |certificates| certificates.reload())
     }
 
     /// Where it listens: the ports that the system chose, too.
     pub fn listening(&self) -> Listening {
-        self.listening
+        self.listening.clone()
     }
 
     /// Whether it takes calls.
@@ -221,6 +240,23 @@ impl Drop for Server {
     }
 }
 
+/// Opens all that the settings name.
+fn opened(settings: &Settings) -> io::Result<(Listening, Vec<Source>)> {
+    let mut sources = Vec::new();
+    let mut tcp = |address: Option<SocketAddr>| -> io::Result<Option<SocketAddr>> {
+        let Some(address) = address else { return Ok(None) };
+        let (source, found) = Source::tcp(address)?;
+        sources.push(source);
+        Ok(Some(found))
+    };
+    let (http, grpc) = (tcp(settings.http)?, tcp(settings.grpc)?);
+    let unix = settings.unix.clone();
+    if let Some(path) = &unix {
+        sources.push(Source::unix(path)?);
+    }
+    Ok((Listening { http, grpc, unix }, sources))
+}
+
 /// Serves what is no path of HTTP's own: calls of services, and what does not exist.
 async fn otherwise(mut services: ConnectRpcService, request: Request) -> Response {
     let path = request.uri().path();
@@ -231,80 +267,4 @@ async fn otherwise(mut services: ConnectRpcService, request: Request) -> Respons
         return services.call(request).await.into_response();
     }
     Failed::new(Code::NotFound, "there is nothing at this path; /openapi.json lists what is").into_response()
-}
-
-/// A listener that takes what waits in a moment's burst.
-fn bound(address: SocketAddr) -> io::Result<StdListener> {
-    let listener = StdListener::bind(address)?;
-    listener.set_nonblocking(true)?;
-    Ok(listener)
-}
-
-/// What an address serves.
-struct Listener {
-    routes: Router,
-    leaving: watch::Receiver<bool>,
-    most: usize,
-    head_timeout: Duration,
-}
-
-/// How long a listener rests when the process has no descriptor for a connection: one must end first.
-const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
-
-impl Listener {
-    async fn serve(mut self, listener: TcpListener) {
-        let graceful = GracefulShutdown::new();
-        let open = Arc::new(AtomicUsize::new(0));
-        loop {
-            let accepted = tokio::select! {
-                accepted = listener.accept() => accepted,
-                _ = self.leaving.wait_for(|leaving| *leaving) => break,
-            };
-            match accepted {
-                Ok((stream, _)) => self.take(stream, &graceful, &open),
-                Err(_) => tokio::time::sleep(NO_DESCRIPTOR).await,
-            }
-        }
-        drop(listener);
-        graceful.shutdown().await;
-    }
-
-    fn take(&self, stream: TcpStream, graceful: &GracefulShutdown, open: &Arc<AtomicUsize>) {
-        let Some(place) = Place::take(open, self.most) else { return };
-        // Small answers go at once.
-        let _ = stream.set_nodelay(true);
-        let mut builder = auto::Builder::new(TokioExecutor::new());
-        builder.http1().timer(TokioTimer::new()).header_read_timeout(self.head_timeout);
-        builder
-            .http2()
-            .timer(TokioTimer::new())
-            .max_concurrent_streams(1024)
-            .keep_alive_interval(Duration::from_secs(20))
-            .keep_alive_timeout(Duration::from_secs(20));
-        let service = TowerToHyperService::new(self.routes.clone());
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        let connection = graceful.watch(connection);
-        tokio::spawn(async move {
-            // A client that breaks the protocol, or leaves, has ended its own connection.
-            let _ = connection.await;
-            drop(place);
-        });
-    }
-}
-
-/// One of so many places for connections.
-struct Place(Arc<AtomicUsize>);
-
-impl Place {
-    fn take(open: &Arc<AtomicUsize>, most: usize) -> Option<Self> {
-        let place = Self(Arc::clone(open));
-        // Counts alone, which order nothing: relaxed.
-        (open.fetch_add(1, Ordering::Relaxed) < most).then_some(place)
-    }
-}
-
-impl Drop for Place {
-    fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
-    }
 }

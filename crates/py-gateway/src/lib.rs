@@ -4,16 +4,17 @@
 //! exception of a tool, which only Python can read.
 
 use std::net::SocketAddr;
+use std::path::PathBuf;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
-    Code, Driver, Engines, Exception, Exceptions, Export, Failed, Gravity, Lines, Logged, Logging, Readiness,
-    Server, Settings, Tokens, Tool, Tools, Violation,
+    Clients, Code, Digest, Driver, Engines, Exception, Exceptions, Export, Failed, Gravity, Known, Lines,
+    Logged, Logging, Rate, Readiness, Server, Settings, Tls, Tool, Tools, Violation,
 };
 use ropewalk_os::file::duplicate;
 use ropewalk_py_pool::parent::served::{self, Served};
@@ -36,6 +37,51 @@ struct Described<'py> {
     call: Bound<'py, PyAny>,
 }
 
+/// Who may call; see `Known` of the gateway.
+#[derive(FromPyObject)]
+struct Client {
+    name: Option<String>,
+    token: Option<Vec<u8>>,
+    certificate: Option<String>,
+    tools: Option<Vec<String>>,
+    expires: Option<f64>,
+    rate: Option<(f64, u32)>,
+    admin: bool,
+    metrics: Option<bool>,
+}
+
+fn rate(given: Option<(f64, u32)>) -> PyResult<Option<Rate>> {
+    let made = |(per_second, burst)| {
+        Rate::new(per_second, burst)
+            .ok_or_else(|| PyValueError::new_err("rate is no rate of calls, or its burst is none"))
+    };
+    given.map(made).transpose()
+}
+
+fn time_of_day(seconds: f64) -> PyResult<SystemTime> {
+    let at =
+        Duration::try_from_secs_f64(seconds.max(0.0)).ok().and_then(|since| UNIX_EPOCH.checked_add(since));
+    at.ok_or_else(|| PyValueError::new_err("expires is no time of day"))
+}
+
+fn known(given: Vec<Client>, of_all: Option<(f64, u32)>) -> PyResult<Clients> {
+    let made = |client: Client| -> PyResult<Known> {
+        let token = client.token.map(Digest::try_from).transpose();
+        Ok(Known {
+            name: client.name.map(Into::into),
+            token: token.map_err(|_| PyValueError::new_err("token is no SHA-256"))?,
+            certificate: client.certificate.map(Into::into),
+            tools: client.tools.map(|tools| tools.into_iter().map(Into::into).collect()),
+            expires: client.expires.map(time_of_day).transpose()?,
+            rate: rate(client.rate)?,
+            is_admin: client.admin,
+            metrics: client.metrics,
+        })
+    };
+    let made = given.into_iter().map(made).collect::<PyResult<Vec<_>>>()?;
+    Ok(Clients::new(made, rate(of_all)?))
+}
+
 /// How a server listens; see `Settings` of the gateway.
 #[derive(FromPyObject)]
 struct Wanted {
@@ -45,8 +91,12 @@ struct Wanted {
     largest: usize,
     connections: usize,
     head_timeout: f64,
-    tokens: Vec<String>,
+    unix: Option<PathBuf>,
+    tls: Option<(PathBuf, PathBuf, Option<PathBuf>)>,
+    clients: Vec<Client>,
+    rate: Option<(f64, u32)>,
     otlp: Option<String>,
+    otlp_ca: Option<PathBuf>,
     log: String,
 }
 
@@ -75,11 +125,11 @@ fn logging(text: &str) -> PyResult<Logging> {
     }
 }
 
-/// A record as Python takes it: its level and time; tool, protocol, status and message; times; worker, attempts and
+/// A record as Python takes it: its level and time; tool, protocol, status, message and caller; times; worker, attempts and
 /// items; trace and span.
 type Fields<'a> = (
     (u8, f64),
-    (&'a str, &'static str, &'static str, Option<&'a str>),
+    (&'a str, &'static str, &'static str, Option<&'a str>, Option<&'a str>),
     (f64, Option<f64>, Option<f64>),
     (i32, u32, u64),
     Option<(&'a str, &'a str)>,
@@ -96,7 +146,7 @@ fn fields(line: &Logged) -> Fields<'_> {
     let seconds = |time: Option<Duration>| time.as_ref().map(Duration::as_secs_f64);
     (
         (level, at.as_secs_f64()),
-        (&line.tool, line.protocol, line.status, line.message.as_deref()),
+        (&line.tool, line.protocol, line.status, line.message.as_deref(), line.caller.as_deref()),
         (line.took.as_secs_f64(), seconds(line.queued), seconds(line.ran)),
         (line.pid, line.attempts, line.items),
         line.trace.as_ref().map(|(trace, span)| (trace.as_str(), span.as_str())),
@@ -163,8 +213,10 @@ impl Gateway {
             largest: settings.largest,
             most_connections: settings.connections,
             head_timeout: seconds("head_timeout", settings.head_timeout)?,
-            tokens: Tokens::new(settings.tokens),
-            export: Export { endpoint: settings.otlp },
+            unix: settings.unix,
+            tls: settings.tls.map(|(cert, key, client_ca)| Tls { cert, key, client_ca }),
+            clients: Arc::new(known(settings.clients, settings.rate)?),
+            export: Export { endpoint: settings.otlp, ca: settings.otlp_ca },
             lines: Arc::clone(&lines),
         };
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
@@ -192,6 +244,18 @@ impl Gateway {
     fn attend(&self, py: Python<'_>, input: i32, output: i32) -> PyResult<()> {
         let (input, output) = (duplicate(input)?, duplicate(output)?);
         py.detach(|| self.server.attend(input, output)).map_err(PyErr::from)
+    }
+
+    /// Admits these clients from now on.
+    fn admit(&self, py: Python<'_>, clients: Vec<Client>, rate: Option<(f64, u32)>) -> PyResult<()> {
+        let made = known(clients, rate)?;
+        py.detach(|| self.server.admit(made));
+        Ok(())
+    }
+
+    /// Reads the files of certificates again, for new connections.
+    fn certify(&self, py: Python<'_>) -> PyResult<()> {
+        py.detach(|| self.server.certify()).map_err(|error| PyValueError::new_err(error.to_string()))
     }
 
     /// Takes no more requests, and waits until those that have begun are answered; false if that took longer.

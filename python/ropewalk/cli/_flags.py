@@ -334,15 +334,52 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         {"action": "store_true", "default": None},
     ),
     Flag(
-        ("--token-file",),
+        ("--unix",),
         "addresses",
+        "serve at this unix socket, too, to callers of the same user.",
+        {"metavar": "PATH"},
+    ),
+    Flag(
+        ("--tls-cert",),
+        "security",
+        "encrypt the addresses by TLS, with the certificate of this PEM file; needs --tls-key.",
+        {"metavar": "FILE"},
+    ),
+    Flag(("--tls-key",), "security", "the key of the certificate.", {"metavar": "FILE"}),
+    Flag(
+        ("--tls-client-ca",),
+        "security",
+        "serve clients that show a certificate of an authority in this PEM file, and no others.",
+        {"metavar": "FILE"},
+    ),
+    Flag(
+        ("--token-file",),
+        "security",
         "serve callers that send one of the tokens in FILE, one on each line, as `Authorization: Bearer TOKEN`.",
         {"metavar": "FILE"},
     ),
     Flag(
+        ("--clients-file",),
+        "security",
+        "serve the clients of FILE, which says what each may call, until when and how often.",
+        {"metavar": "FILE.toml"},
+    ),
+    Flag(
+        ("--rate",),
+        "security",
+        "how often a client may call, '100/s' for instance; without clients, how often an address may.",
+        {"metavar": "RATE"},
+    ),
+    Flag(
+        ("--burst",),
+        "security",
+        "how many of these calls may come at once; by default those of a second.",
+        {"metavar": "N", "type": _count(1)},
+    ),
+    Flag(
         ("--insecure",),
-        "addresses",
-        "serve an address that other machines reach, though callers need no token.",
+        "security",
+        "serve an address that other machines reach, though callers need nothing.",
         {"action": "store_true", "default": None},
     ),
     Flag(("--config", "-c"), "settings", "read [serve] and [pools.NAME] of FILE.", {"metavar": "FILE.toml"}),
@@ -373,7 +410,7 @@ SERVE_FLAGS: tuple[Flag, ...] = (
     Flag(
         ("--head-timeout",),
         "settings",
-        "how long a client may take for the head of a request (10).",
+        "how long a client may take for a handshake, and for the head of a request (10).",
         {"metavar": "S", "type": _seconds},
     ),
     Flag(
@@ -381,6 +418,12 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         "settings",
         "how long requests have that have begun when SIGTERM comes (30).",
         {"metavar": "S", "type": _seconds},
+    ),
+    Flag(
+        ("--otlp-ca",),
+        "telemetry",
+        "trust a collector at https:// whose certificate is of an authority in this PEM file.",
+        {"metavar": "FILE"},
     ),
     Flag(
         ("--otlp",),
@@ -515,8 +558,15 @@ class ServeOptions:
     app: str
     http: str | None
     grpc: str | None
+    unix: str | None
+    tls_cert: str | None
+    tls_key: str | None
+    tls_client_ca: str | None
     stdio: bool | None
     token_file: str | None
+    clients_file: str | None
+    rate: str | None
+    burst: int | None
     insecure: bool | None
     config: str | None
     workers: int | None
@@ -526,6 +576,7 @@ class ServeOptions:
     head_timeout: float | None
     drain_timeout: float | None
     otlp: str | None
+    otlp_ca: str | None
     log: str | None
     log_format: str | None
 

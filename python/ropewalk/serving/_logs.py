@@ -10,11 +10,11 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-#: The record of a call, as the gateway gives it: its level and time; tool, protocol, status and message; how long it
+#: The record of a call, as the gateway gives it: its level and time; tool, protocol, status, message and caller; how long it
 #: took, waited and ran, in seconds; the worker's process, attempts and items; the numbers of its trace and span.
 Logged: TypeAlias = tuple[
     tuple[int, float],
-    tuple[str, str, str, str | None],
+    tuple[str, str, str, str | None, str | None],
     tuple[float, float | None, float | None],
     tuple[int, int, int],
     tuple[str, str] | None,
@@ -31,7 +31,7 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 def write(calls: list[Logged], dropped: int) -> None:
     """Logs calls that have ended: the record's attributes say what a line of JSON says."""
     for call in calls:
-        (level, at), (tool, protocol, status, error), (took, queued, ran), (pid, attempts, items), trace = (
+        (level, at), (tool, protocol, status, error, caller), (took, queued, ran), (pid, attempts, items), trace = (
             call
         )
         if not LOG.isEnabledFor(level):
@@ -39,6 +39,7 @@ def write(calls: list[Logged], dropped: int) -> None:
         found: dict[str, Any] = {
             "tool": tool,
             "protocol": protocol,
+            "caller": caller,
             "status": status,
             "error": error,
             "duration": took,

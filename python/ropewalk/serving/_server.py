@@ -24,7 +24,9 @@ from ropewalk.runtime import _config
 from ropewalk.runtime._lines import located
 from ropewalk.runtime._runtime import Runtime
 from ropewalk.serving import _logs, _settings
+from ropewalk.serving._clients import Client, together
 from ropewalk.serving._failures import explain
+from ropewalk.serving._renewed import Renewal
 from ropewalk.serving._settings import Settings
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._standard import Standard
@@ -81,8 +83,12 @@ class _Wanted:
     largest: int
     connections: int
     head_timeout: float
-    tokens: list[str]
+    unix: str | None
+    tls: tuple[str, str, str | None] | None
+    clients: list[Client]
+    rate: tuple[float, int] | None
     otlp: str | None
+    otlp_ca: str | None
     log: str
 
 
@@ -98,6 +104,10 @@ class Server:
         http: the address of HTTP; port 0 is any free port. Without `http`, `grpc` and `stdio` it is
             ``"127.0.0.1:8080"``.
         grpc: the address of gRPC.
+        unix: the path of a unix socket, for callers of the same user.
+        tls_cert: the server's certificate, a file in PEM form: with it the addresses are encrypted.
+        tls_key: the key of the certificate.
+        tls_client_ca: a file with the authorities of clients' certificates: a client must show one.
         stdio: serve MCP on standard input and output, which from now on are the client's alone: what the program and
             the tools print goes to standard error. The end of the input ends `wait`.
         config: a TOML file with a table ``[serve]`` of these settings, and with ``[pools.NAME]`` as `Runtime` takes
@@ -107,13 +117,20 @@ class Server:
         threads: threads that read requests and write answers; they run no Python.
         max_request: bytes that a request may have.
         max_connections: connections that may be open at each address.
-        head_timeout: seconds that a client may take for the head of a request.
+        head_timeout: seconds that a client may take for a handshake, and for the head of a request.
         drain_timeout: seconds that requests have which have begun, when the server is asked to leave.
         token_file: a file with the tokens of callers, one on each line, which they send as ``Authorization: Bearer``.
-            Nothing encrypts them here.
-        insecure: serve a public address though callers need no token.
+            Without `tls_cert` nothing encrypts them.
+        clients_file: a TOML file with ``[clients.NAME]``: the token or certificate of each client, the tools that it
+            may call, when that ends, and how often it may call.
+        rate: how often a client without a rate of its own may call, ``"100/s"``; without clients, how often an address
+            may.
+        burst: how many of these calls may come at once; by default those of a second.
+        insecure: serve a public address though callers need nothing.
         otlp: the address of a collector of OpenTelemetry, ``"http://127.0.0.1:4318"``, which is sent spans and numbers.
             Without it the variables ``OTEL_...`` of the environment say whether there is one.
+        otlp_ca: a file with the authorities of the certificate of a collector at ``https://``; by default those that
+            the system knows.
         log: which calls leave a record in the logger ``ropewalk.serving``: ``"failures"`` of the server and its tools
             (the default), all ``"calls"``, or ``"nothing"``.
         log_format: ``"json"`` or ``"text"``: `wait` writes what is logged to standard error. By default the program
@@ -134,6 +151,10 @@ class Server:
         *,
         http: str | None = None,
         grpc: str | None = None,
+        unix: str | os.PathLike[str] | None = None,
+        tls_cert: str | os.PathLike[str] | None = None,
+        tls_key: str | os.PathLike[str] | None = None,
+        tls_client_ca: str | os.PathLike[str] | None = None,
         stdio: bool | None = None,
         config: str | os.PathLike[str] | None = None,
         workers: int | None = None,
@@ -143,8 +164,12 @@ class Server:
         head_timeout: float | None = None,
         drain_timeout: float | None = None,
         token_file: str | os.PathLike[str] | None = None,
+        clients_file: str | os.PathLike[str] | None = None,
+        rate: str | None = None,
+        burst: int | None = None,
         insecure: bool | None = None,
         otlp: str | None = None,
+        otlp_ca: str | os.PathLike[str] | None = None,
         log: str | None = None,
         log_format: str | None = None,
     ) -> None:
@@ -153,19 +178,29 @@ class Server:
         given = {
             "http": http,
             "grpc": grpc,
+            "unix": _path(unix),
+            "tls_cert": _path(tls_cert),
+            "tls_key": _path(tls_key),
+            "tls_client_ca": _path(tls_client_ca),
             "stdio": stdio,
             "threads": threads,
             "max_request": max_request,
             "max_connections": max_connections,
             "head_timeout": head_timeout,
             "drain_timeout": drain_timeout,
-            "token_file": None if token_file is None else os.fspath(token_file),
+            "token_file": _path(token_file),
+            "clients_file": _path(clients_file),
+            "rate": rate,
+            "burst": burst,
             "insecure": insecure,
             "otlp": otlp,
+            "otlp_ca": _path(otlp_ca),
             "log": log,
             "log_format": log_format,
         }
-        self._settings: Settings = _settings.read(given, os.environ, path).listening()
+        read = _settings.read(given, os.environ, path)
+        self._renewal = Renewal(read.files(), self._renewed)
+        self._settings: Settings = read.listening()
         count = None if workers is None else checked_count("workers", workers, 1)
         # Loading the file may print.
         self._standard = Standard() if self._settings.stdio else None
@@ -203,6 +238,16 @@ class Server:
     def grpc(self) -> str | None:
         """The address of gRPC; see `http`."""
         return None if self._gateway is None else self._gateway.addresses[1]
+
+    @property
+    def unix(self) -> str | None:
+        """The path of the unix socket; see `http`."""
+        return None if self._gateway is None else self._settings.unix
+
+    @property
+    def is_encrypted(self) -> bool:
+        """Whether `http` and `grpc` want TLS."""
+        return self._settings.tls_cert is not None
 
     @property
     def stdio(self) -> bool:
@@ -263,7 +308,40 @@ class Server:
             self._writer = self._begin("ropewalk-logging", lambda: self._gateway.log(_logs.write))
         if self._standard is not None:
             self._begin("ropewalk-attending", self._attend)
+        if self._settings.files():
+            self._begin("ropewalk-renewing", self._renewal.watch)
+        if (danger := self._settings.danger()) is not None:
+            _logs.LOG.warning("%s", danger)
         return self
+
+    def reload_credentials(self) -> None:
+        """Reads the files of clients and of certificates again, which else happens within a second after they change.
+
+        Certificates are for new connections, clients for new calls; calls that have begun go on. With an error all
+        stays as it was.
+
+        Raises:
+            ServingError: the server does not run, or a file cannot be used.
+            ConfigError: the file of clients is wrong.
+        """
+        if self._gateway is None or self._is_closed:
+            raise ServingError("the server does not run. Call start(), or use it in a with block")
+        settings = self._settings
+        if settings.token_file is not None or settings.clients_file is not None:
+            self._gateway.admit(list(settings.read_clients()), together(settings.rate, settings.burst))
+        try:
+            self._gateway.certify()
+        except ValueError as error:
+            raise ServingError(f"{error}. {ServingError.remedy}") from error
+
+    def _renewed(self) -> None:
+        try:
+            self.reload_credentials()
+        except Exception as error:
+            # The thread must see the next change, too.
+            _logs.LOG.error("what has changed is not used, and the former stays: %s", error)
+        else:
+            _logs.LOG.info("clients and certificates were read again")
 
     def _attend(self) -> None:
         assert self._standard is not None
@@ -319,6 +397,7 @@ class Server:
         if self._is_closed:
             return
         self._is_closed = True
+        self._renewal.end()
         if self._gateway is not None:
             self._gateway.stop()
         if self._runtime is not None:
@@ -459,8 +538,12 @@ class Server:
             settings.max_request,
             settings.max_connections,
             settings.head_timeout,
-            list(settings.tokens),
+            settings.unix,
+            _tls(settings),
+            list(settings.clients),
+            together(settings.rate, settings.burst),
             settings.otlp,
+            settings.otlp_ca,
             settings.log,
         )
         try:
@@ -468,8 +551,18 @@ class Server:
         except ValueError as error:
             raise ServingError(f"{error}. {ServingError.remedy}") from error
         except OSError as error:
-            addresses = " and ".join(each for each in (settings.http, settings.grpc) if each is not None)
+            addresses = " and ".join(each for each in (settings.http, settings.grpc, settings.unix) if each)
             raise ServingError(f"cannot listen on {addresses}: {error}. {ServingError.remedy}") from error
+
+
+def _path(path: str | os.PathLike[str] | None) -> str | None:
+    return None if path is None else os.fspath(path)
+
+
+def _tls(settings: Settings) -> tuple[str, str, str | None] | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return settings.tls_cert, settings.tls_key, settings.tls_client_ca
 
 
 def _libraries() -> list[str]:

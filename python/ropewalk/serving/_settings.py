@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -13,6 +14,8 @@ from ropewalk._checked import checked_count, checked_seconds, checked_switch
 from ropewalk._errors import ConfigError, ServingError
 from ropewalk.runtime import _units
 from ropewalk.runtime._lines import located
+from ropewalk.serving import _clients
+from ropewalk.serving._clients import Client
 
 #: The table of the file, and the beginning of the variables of the environment.
 TABLE = "serve"
@@ -29,6 +32,13 @@ class Settings:
     http: str | None = None
     #: Where gRPC is served; the others are served there, too.
     grpc: str | None = None
+    #: The path of a unix socket, at which all is served, too.
+    unix: str | None = None
+    #: The server's certificate, in PEM form, and its key: connections of TCP are encrypted.
+    tls_cert: str | None = None
+    tls_key: str | None = None
+    #: The authorities of clients' certificates: a client must show one.
+    tls_client_ca: str | None = None
     #: Serve MCP on standard input and output.
     stdio: bool = False
     #: Threads that read requests and write answers.
@@ -37,38 +47,82 @@ class Settings:
     max_request: int = 16 << 20
     #: Connections that may be open at each address.
     max_connections: int = 16_384
-    #: Seconds that a client may take for the head of a request.
+    #: Seconds that a client may take for a handshake, and for the head of a request.
     head_timeout: float = 10.0
     #: Seconds that requests have which have begun, when the server is asked to leave.
     drain_timeout: float = 30.0
     #: A file with the tokens of callers, one on each line; without one every caller is served.
     token_file: str | None = None
+    #: A TOML file with clients, what each may call, and how often.
+    clients_file: str | None = None
+    #: Calls a second of each client, or of each address if there are no clients; and how many may come at once.
+    rate: float | None = None
+    burst: int | None = None
     #: Serve a public address though callers need no token.
     insecure: bool = False
     #: The address of a collector of OpenTelemetry; without one the environment says whether there is any.
     otlp: str | None = None
+    #: The authorities of an encrypted collector's certificate; by default those that the system knows.
+    otlp_ca: str | None = None
     #: Which calls are logged: ``"nothing"``, ``"failures"`` or ``"calls"``.
     log: str = "failures"
     #: How `Server.wait` writes records of `logging`, ``"text"`` or ``"json"``; `None` leaves that to the program.
     log_format: str | None = None
-    #: What `token_file` holds; never shown.
-    tokens: tuple[str, ...] = field(default=(), repr=False)
+    #: What `token_file` and `clients_file` hold; never shown.
+    clients: tuple[Client, ...] = field(default=(), repr=False)
 
     def listening(self) -> Settings:
-        """Returns settings with an address, and with the tokens of the file.
+        """Returns settings with an address, and with the clients of the files.
 
         Raises:
-            ServingError: an address is public, and callers need no token; the file of tokens cannot be used.
+            ServingError: an address is public, and callers need nothing; a file cannot be used; a setting needs another.
+            ConfigError: the file of clients is wrong.
         """
-        http = self.http if self.http or self.grpc or self.stdio else DEFAULT_HTTP
-        tokens = self.tokens if self.token_file is None else _tokens(self.token_file)
-        for address in (http, self.grpc):
-            if address is not None and not (tokens or self.insecure or _is_local(address)):
+        if (self.tls_cert is None) != (self.tls_key is None):
+            raise ServingError("tls_cert and tls_key, a certificate and its key, are given together")
+        if self.tls_client_ca is not None and self.tls_cert is None:
+            raise ServingError("tls_client_ca is for a server with TLS: give tls_cert and tls_key, too")
+        if self.burst is not None and self.rate is None:
+            raise ServingError("burst is for a server with a rate: give rate, too")
+        http = self.http if self.http or self.grpc or self.stdio or self.unix else DEFAULT_HTTP
+        made = replace(self, http=http, clients=self.read_clients())
+        if not (made.clients or made.tls_client_ca or made.insecure):
+            for address in made.public():
                 raise ServingError(
                     f"{address} is open to other machines, and every caller would be served: give callers tokens "
-                    f"(--token-file, token_file), serve 127.0.0.1, or accept it (--insecure, insecure)"
+                    f"(--token-file, --clients-file) or certificates (--tls-client-ca), serve 127.0.0.1, or accept it "
+                    f"(--insecure, insecure)"
                 )
-        return replace(self, http=http, tokens=tokens)
+        return made
+
+    def read_clients(self) -> tuple[Client, ...]:
+        """Returns the clients, as their files have them now."""
+        plain = () if self.token_file is None else _clients.of_tokens(self.token_file)
+        named = () if self.clients_file is None else _clients.of_file(self.clients_file)
+        return plain + named
+
+    def public(self) -> list[str]:
+        """Returns the addresses that other machines reach."""
+        return [each for each in (self.http, self.grpc) if each is not None and not _is_local(each)]
+
+    def danger(self) -> str | None:
+        """Returns what the network can read that it should not, or do; `None` if it is nothing."""
+        public = " and ".join(self.public())
+        if not public:
+            return None
+        if not (self.clients or self.tls_client_ca):
+            return f"{public} is open to other machines, and every caller is served (insecure)"
+        if self.tls_cert is None:
+            return (
+                f"tokens of callers cross the network unencrypted at {public}: give tls_cert and tls_key, "
+                f"or let a proxy encrypt"
+            )
+        return None
+
+    def files(self) -> list[str]:
+        """Returns the files that are read again when they change."""
+        all_files = (self.token_file, self.clients_file, self.tls_cert, self.tls_key, self.tls_client_ca)
+        return [each for each in all_files if each is not None]
 
 
 def _address(name: str, value: object) -> str:
@@ -89,26 +143,6 @@ def _address(name: str, value: object) -> str:
 def _is_local(address: str) -> bool:
     host = address.rpartition(":")[0].strip("[]")
     return ipaddress.ip_address(host).is_loopback
-
-
-def _tokens(path: str) -> tuple[str, ...]:
-    try:
-        lines = Path(path).read_text(encoding="utf-8").splitlines()
-    except (OSError, UnicodeDecodeError) as error:
-        reason = error.strerror if isinstance(error, OSError) else "it is not UTF-8 text"
-        raise ServingError(
-            f"the file of tokens {path!r} cannot be read: {reason}. {ServingError.remedy}"
-        ) from None
-    found = tuple(line.strip() for line in lines if line.strip())
-    if not found:
-        raise ServingError(
-            f"the file of tokens {path!r} has none: write one on each line. {ServingError.remedy}"
-        )
-    if any(not token.isascii() or not token.isprintable() or " " in token for token in found):
-        raise ServingError(
-            f"the file of tokens {path!r} has one that a header cannot carry: use ASCII without spaces"
-        )
-    return found
 
 
 def _path(name: str, value: object) -> str:
@@ -137,7 +171,7 @@ def _measured(name: str, value: object, read: Callable[[str], float]) -> object:
 
 
 def _url(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value.startswith("http://") or not value.removeprefix("http://"):
+    if not isinstance(value, str) or not re.match(r"https?://[^/]", value):
         raise ValueError(
             f"{name} must be the address of a collector, as in 'http://127.0.0.1:4318', not {value!r}"
         )
@@ -157,6 +191,10 @@ def _choice(*choices: str) -> Callable[[str, object], str]:
 CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "http": _address,
     "grpc": _address,
+    "unix": _path,
+    "tls_cert": _path,
+    "tls_key": _path,
+    "tls_client_ca": _path,
     "stdio": checked_switch,
     "threads": _count,
     "max_request": _bytes,
@@ -164,8 +202,12 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "head_timeout": _seconds,
     "drain_timeout": _seconds,
     "token_file": _path,
+    "clients_file": _path,
+    "rate": _clients.rate_of,
+    "burst": _clients.burst_of,
     "insecure": checked_switch,
     "otlp": _url,
+    "otlp_ca": _path,
     "log": _choice("nothing", "failures", "calls"),
     "log_format": _choice("text", "json"),
 }
@@ -202,7 +244,7 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
                 allowed,
             )
         value: Any = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
-        if check is _count:
+        if check in (_count, _clients.burst_of):
             value = int(text) if text.isdecimal() else text
         elif check is not checked_switch:
             value = text

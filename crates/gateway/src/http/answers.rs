@@ -1,5 +1,7 @@
 //! Answers and failures in HTTP's words.
 
+use std::time::Duration;
+
 use axum::body::Body;
 use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
@@ -28,6 +30,11 @@ pub(super) fn document(failed: &Failed) -> serde_json::Value {
     json!({ "error": error })
 }
 
+/// The time of a `Retry-After`: whole seconds (RFC 9110, section 10.2.3), none of them too early, and never none.
+pub(crate) fn whole_seconds(time: Duration) -> u64 {
+    (time.as_secs() + u64::from(time.subsec_nanos() > 0)).max(1)
+}
+
 impl IntoResponse for Failed {
     fn into_response(self) -> Response {
         let mut response = Response::new(Body::from(document(&self).to_string()));
@@ -35,9 +42,20 @@ impl IntoResponse for Failed {
         let headers = response.headers_mut();
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
         if let Some(time) = self.retry_after {
-            // Whole seconds, as RFC 9110, section 10.2.3 wants them, and never none.
-            headers.insert(RETRY_AFTER, HeaderValue::from(time.as_secs().max(1)));
+            headers.insert(RETRY_AFTER, HeaderValue::from(whole_seconds(time)));
         }
         response
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_client_is_never_asked_to_come_too_early() {
+        for (millis, wanted) in [(0, 1), (1, 1), (1000, 1), (1001, 2), (59_999, 60)] {
+            assert_eq!(whole_seconds(Duration::from_millis(millis)), wanted);
+        }
     }
 }

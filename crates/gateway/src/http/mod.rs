@@ -12,11 +12,14 @@ use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use http::StatusCode;
 
+pub(crate) use answers::whole_seconds;
 pub(crate) use tools::{read, text_of};
 
 use crate::call::Runner;
+use crate::clients::Caller;
+use crate::failed::{Code, Failed};
 use crate::telemetry::Telemetry;
-use crate::tool::Tools;
+use crate::tool::{Tool, Tools};
 
 /// What every request needs.
 pub(crate) struct Shared {
@@ -38,8 +41,21 @@ impl Shared {
         largest: usize,
         patience: Duration,
     ) -> Self {
-        let openapi = openapi::document(&tools);
+        let openapi = openapi::document(tools.iter());
         Self { tools, runner, telemetry, openapi, largest, patience }
+    }
+
+    /// The tool of this name, if the caller may call it. One that may not does not learn whether there is such a tool.
+    pub(crate) fn tool_for(&self, caller: &Caller, name: &str) -> Result<&Arc<Tool>, Failed> {
+        if !caller.may_call(name) {
+            return Err(Caller::denied(name));
+        }
+        self.tools.get(name).ok_or_else(|| Failed::no_tool(name))
+    }
+
+    /// The tools that the caller may know of.
+    pub(crate) fn tools_of(&self, caller: &Caller) -> impl Iterator<Item = &Arc<Tool>> {
+        self.tools.iter().filter(|tool| caller.may_call(&tool.name))
     }
 }
 
@@ -72,8 +88,13 @@ async fn readyz(
 /// The numbers, for Prometheus.
 async fn metrics(
     axum::extract::State(shared): axum::extract::State<Arc<Shared>>,
-    headers: http::HeaderMap,
+    request: axum::extract::Request,
 ) -> axum::response::Response {
+    if !Caller::of(request.extensions()).may_read_metrics() {
+        let text = "the caller may not read the server's numbers: its entry needs `metrics = true`";
+        return Failed::new(Code::PermissionDenied, text).into_response();
+    }
+    let headers = request.into_parts().0.headers;
     // It asks the pools, whose locks are held for moments, and reads a file for each worker.
     let made = tokio::task::spawn_blocking(move || shared.telemetry.show(&headers)).await;
     made.unwrap_or_else(|_| StatusCode::INTERNAL_SERVER_ERROR.into_response())

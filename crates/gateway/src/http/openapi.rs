@@ -2,26 +2,28 @@
 
 use std::sync::Arc;
 
-use axum::extract::State;
+use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use http::header::{CONTENT_TYPE, HeaderValue};
 use serde_json::{Map, Value, json};
 
 use super::Shared;
-use crate::tool::{Tool, Tools};
+use crate::clients::Caller;
+use crate::tool::Tool;
 
-pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
-    let mut response = shared.openapi.clone().into_response();
+pub(super) async fn show(State(shared): State<Arc<Shared>>, request: Request) -> Response {
+    let caller = Caller::of(request.extensions());
+    let text = if caller.sees_all() { shared.openapi.clone() } else { document(shared.tools_of(&caller)) };
+    let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
 /// The document of these tools.
-pub(super) fn document(tools: &Tools) -> String {
+pub(super) fn document<'a>(tools: impl Iterator<Item = &'a Arc<Tool>>) -> String {
     let mut schemas = Map::new();
     schemas.insert(String::from("Error"), error());
     let paths: Map<String, Value> = tools
-        .iter()
         .map(|tool| (format!("/v1/tools/{}", tool.name), json!({ "post": operation(tool, &mut schemas) })))
         .collect();
     let document = json!({

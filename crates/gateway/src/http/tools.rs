@@ -21,6 +21,7 @@ use tokio::time::timeout;
 
 use super::{Shared, answers};
 use crate::call::{Answer, Form, Items, Request};
+use crate::clients::Caller;
 use crate::failed::{Code, Failed};
 use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
@@ -30,9 +31,10 @@ const TIMEOUT: &str = "x-ropewalk-timeout";
 /// Headers with this prefix are for the tool.
 const METADATA: &str = "x-ropewalk-meta-";
 
-/// Lists the tools with their schemas.
-pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
-    let tools: Vec<serde_json::Value> = shared.tools.iter().map(|tool| described(tool)).collect();
+/// Lists the tools that the caller may call, with their schemas.
+pub(super) async fn list(State(shared): State<Arc<Shared>>, request: HttpRequest<Body>) -> Response {
+    let caller = Caller::of(request.extensions());
+    let tools: Vec<serde_json::Value> = shared.tools_of(&caller).map(|tool| described(tool)).collect();
     axum::Json(json!({ "tools": tools })).into_response()
 }
 
@@ -53,11 +55,13 @@ pub(super) async fn call(
     Path(name): Path<String>,
     request: HttpRequest<Body>,
 ) -> Response {
-    let tool = shared.tools.get(&name);
-    let watched = shared.telemetry.begin(Protocol::Http, tool, request.headers());
-    let answered = match tool {
-        Some(tool) => called(&shared, tool, request, &watched).await,
-        None => Err(Failed::no_tool(&name)),
+    let caller = Caller::of(request.extensions());
+    let found = shared.tool_for(&caller, &name);
+    let watched = shared.telemetry.begin(Protocol::Http, found.as_ref().ok().copied(), request.headers());
+    watched.by(&caller);
+    let answered = match found.and_then(|tool| caller.take().map(|()| tool)) {
+        Ok(tool) => called(&shared, tool, request, &watched).await,
+        Err(failed) => Err(failed),
     };
     answered.unwrap_or_else(|failed| {
         watched.failed(&failed);

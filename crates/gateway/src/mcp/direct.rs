@@ -14,10 +14,12 @@ use rmcp::model::{ClientCapabilities, ProtocolVersion};
 use rmcp::transport::common::http_header::{HEADER_MCP_METHOD, HEADER_MCP_NAME, HEADER_MCP_PROTOCOL_VERSION};
 use serde_json::value::RawValue;
 
+use super::answers::Said;
 use super::handler::{Handler, metadata};
 use super::listing::Shown;
 use super::message::Seen;
 use crate::call::{Form, Request};
+use crate::clients::Caller;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -27,6 +29,7 @@ pub(super) struct Direct<'a> {
     shown: &'a Shown,
     id: &'a RawValue,
     request: Request,
+    caller: &'a Caller,
     /// Whether its revision is the one without sessions.
     modern: bool,
 }
@@ -77,9 +80,14 @@ fn is_modern(headers: &HeaderMap, name: &str, meta: &BTreeMap<Cow<'_, str>, &Raw
 
 impl<'a> Direct<'a> {
     /// The call of this message, if it is such a one.
-    pub(super) fn of(handler: &'a Handler, headers: &HeaderMap, seen: &Seen<'a>) -> Option<Self> {
+    pub(super) fn of(
+        handler: &'a Handler,
+        headers: &HeaderMap,
+        caller: &'a Caller,
+        seen: &Seen<'a>,
+    ) -> Option<Self> {
         let call = seen.call()?;
-        let shown = handler.listing.get(&call.name)?;
+        let shown = handler.shown(caller, &call.name).ok()?;
         let is_json = only(headers, CONTENT_TYPE.as_str()) == Some("application/json");
         if shown.has_headers || !is_json || !takes_both(headers) {
             return None;
@@ -95,6 +103,7 @@ impl<'a> Direct<'a> {
         let texts = || meta.iter().filter_map(|(key, value)| Some((&**key, text(value)?)));
         let (arguments, id) = (call.bytes()?, seen.id?);
         let watched = handler.begin(Some(&shown.tool), Some(headers), texts());
+        watched.by(caller);
         let request = Request {
             tool: Arc::clone(&shown.tool),
             form: Form::Json,
@@ -104,7 +113,7 @@ impl<'a> Direct<'a> {
             reports: None,
             watched,
         };
-        Some(Self { shown, id, request, modern })
+        Some(Self { shown, id, request, caller, modern })
     }
 
     /// Its id.
@@ -114,7 +123,14 @@ impl<'a> Direct<'a> {
 
     /// Runs it; the message that answers it.
     pub(super) async fn run(self, handler: &Handler) -> serde_json::Result<Bytes> {
-        let result = handler.run(self.shown, self.request).await.write(self.modern)?;
+        let said = match self.caller.take() {
+            Ok(()) => handler.run(self.shown, self.request).await,
+            Err(failed) => {
+                self.request.watched.failed(&failed);
+                Said::failed(&failed)
+            }
+        };
+        let result = said.write(self.modern)?;
         let mut message = Vec::with_capacity(result.len() + 48);
         message.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
         message.extend_from_slice(self.id.get().as_bytes());

@@ -23,6 +23,7 @@ use super::cancels::Entered;
 use super::listing::{Listing, Shown};
 use super::message::{Arguments, INVALID_PARAMS};
 use crate::call::{Answer, Form, Progress, Request};
+use crate::clients::Caller;
 use crate::failed::Failed;
 use crate::http::Shared;
 use crate::telemetry::{PARENT, Protocol, STATE, Watched};
@@ -61,6 +62,14 @@ impl Handler {
                 Said::failed(&failed)
             }
         }
+    }
+
+    /// The tool of this name, if the caller may call it.
+    pub(super) fn shown(&self, caller: &Caller, name: &str) -> Result<&Shown, Failed> {
+        if !caller.may_call(name) {
+            return Err(Caller::denied(name));
+        }
+        self.listing.get(name).ok_or_else(|| Failed::no_tool(name))
     }
 
     /// A call has come. A client says its trace in the request's `_meta`, or in the headers of HTTP.
@@ -120,6 +129,11 @@ async fn tell(peer: &Peer<RoleServer>, token: ProgressToken, mut reports: watch:
     }
 }
 
+/// The caller of a request; that of standard input has no head of HTTP.
+fn caller(context: &RequestContext<RoleServer>) -> Caller {
+    context.extensions.get::<Parts>().map(|parts| Caller::of(&parts.extensions)).unwrap_or_default()
+}
+
 async fn cancelled(context: &RequestContext<RoleServer>, entered: Option<&Arc<Entered>>) {
     match entered {
         Some(entered) => tokio::select! {
@@ -149,11 +163,12 @@ impl ServerHandler for Handler {
     async fn list_tools(
         &self,
         request: Option<PaginatedRequestParams>,
-        _context: RequestContext<RoleServer>,
+        context: RequestContext<RoleServer>,
     ) -> Result<ListToolsResult, ErrorData> {
+        let caller = caller(&context);
         let cursor = request.and_then(|request| request.cursor);
         let wrong = || ErrorData::invalid_params("the cursor is none that this server has given", None);
-        self.listing.page(cursor.as_deref()).ok_or_else(wrong)
+        self.listing.page(&caller, cursor.as_deref()).ok_or_else(wrong)
     }
 
     async fn call_tool(
@@ -164,13 +179,18 @@ impl ServerHandler for Handler {
         let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
         let texts =
             || context.meta.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.into())));
-        let shown = self.listing.get(&request.name);
-        let watched = self.begin(shown.map(|shown| &shown.tool), headers, texts());
-        let shown = shown.ok_or_else(|| {
-            let failed = Failed::no_tool(&request.name);
+        let caller = caller(&context);
+        let shown = self.shown(&caller, &request.name);
+        let watched = self.begin(shown.as_ref().ok().map(|shown| &shown.tool), headers, texts());
+        watched.by(&caller);
+        let shown = shown.map_err(|failed| {
             watched.failed(&failed);
             ErrorData::invalid_params(failed.message, None)
         })?;
+        if let Err(failed) = caller.take() {
+            watched.failed(&failed);
+            return Ok(CallToolResponse::Complete(CallToolResult::from(Said::failed(&failed))));
+        }
         let parts = context.extensions.get::<Parts>().map(|parts| &parts.extensions);
         let raw = parts
             .and_then(|parts| parts.get::<Arguments>())

@@ -22,7 +22,8 @@ use rmcp::transport::{StreamableHttpServerConfig, StreamableHttpService};
 use super::cancels::{Cancels, Entered};
 use super::direct::Direct;
 use super::handler::Handler;
-use super::message::{Arguments, CANCELLED, Refusal, Seen};
+use super::message::{Arguments, CANCELLED, INVALID_PARAMS, Refusal, Seen};
+use crate::clients::Caller;
 use crate::http::read;
 
 struct Door {
@@ -84,7 +85,16 @@ async fn serve(State(door): State<Arc<Door>>, request: Request) -> Response {
     let call = seen.call();
     let entered =
         call.as_ref().and(session).zip(seen.id).map(|(session, id)| door.cancels.enter(session, id.get()));
-    if let Some(direct) = Direct::of(&door.handler, &parts.headers, &seen) {
+    let caller = Caller::of(&parts.extensions);
+    // rmcp compares a call with the tool's schema before the handler hears of it, and would say what it found.
+    if let Some(name) = seen.tool().filter(|name| !caller.may_call(name)) {
+        let failed = Caller::denied(&name);
+        let watched = door.handler.begin(None, Some(&parts.headers), std::iter::empty());
+        watched.by(&caller);
+        watched.failed(&failed);
+        return refused(StatusCode::OK, &Refusal::new(INVALID_PARAMS, seen.id, failed.message));
+    }
+    if let Some(direct) = Direct::of(&door.handler, &parts.headers, &caller, &seen) {
         return called(&door.handler, direct, entered).await;
     }
     if let Some(entered) = entered {

@@ -6,6 +6,7 @@ use std::sync::Arc;
 use rmcp::model::{JsonObject, ListToolsResult, Tool as Listed, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
+use crate::clients::Caller;
 use crate::tool::{Tool, Tools};
 
 /// Tools on a page of `tools/list`.
@@ -63,12 +64,15 @@ impl Listing {
         self.listed.get(self.get(name)?.place)
     }
 
-    /// A page of the list. A cursor is the name of the last tool of the page before; `None` if there is no such tool.
-    pub(super) fn page(&self, cursor: Option<&str>) -> Option<ListToolsResult> {
-        let begin = cursor.map_or(Some(0), |name| Some(self.get(name)?.place + 1))?;
-        let end = self.listed.len().min(begin + PAGE);
-        let page = self.listed.get(begin..end)?.to_vec();
-        let next = page.last().filter(|_| end < self.listed.len()).map(|tool| tool.name.to_string());
+    /// A page of what a caller may know of. A cursor is the name of the last tool of the page before; `None` if there is
+    /// no such tool.
+    pub(super) fn page(&self, caller: &Caller, cursor: Option<&str>) -> Option<ListToolsResult> {
+        let place = |name: &str| Some(self.get(name).filter(|_| caller.may_call(name))?.place + 1);
+        let begin = cursor.map_or(Some(0), place)?;
+        let mut left = self.listed.get(begin..)?.iter().filter(|tool| caller.may_call(&tool.name));
+        let page: Vec<Listed> = left.by_ref().take(PAGE).cloned().collect();
+        let has_more = left.next().is_some();
+        let next = page.last().filter(|_| has_more).map(|tool| tool.name.to_string());
         Some(ListToolsResult { next_cursor: next, ..ListToolsResult::with_all_items(page) })
     }
 }

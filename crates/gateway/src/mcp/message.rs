@@ -113,6 +113,19 @@ impl<'a> Seen<'a> {
         serde_json::from_str(self.params?.get()).ok()
     }
 
+    /// The name of the tool that this message calls, whatever else its parameters have.
+    pub(super) fn tool(&self) -> Option<Cow<'a, str>> {
+        #[derive(Deserialize)]
+        struct Named<'a> {
+            #[serde(borrow)]
+            name: Cow<'a, str>,
+        }
+        if self.method.as_deref() != Some("tools/call") {
+            return None;
+        }
+        serde_json::from_str::<Named<'a>>(self.params?.get()).ok().map(|named| named.name)
+    }
+
     /// The JSON of the id of the request that this message cancels.
     pub(super) fn cancels(&self) -> Option<&'a str> {
         #[derive(Deserialize)]

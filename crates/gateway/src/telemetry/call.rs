@@ -13,6 +13,7 @@ use serde_json::{Map, Value};
 use super::Telemetry;
 use super::context::{PARENT, STATE, Trace};
 use super::meters::{OfTool, Protocol};
+use crate::clients::Caller;
 use crate::failed::{Code, Failed, Shed};
 
 /// A hold on a call. With the last one the call has ended, and is counted: what reads and answers it has one until the
@@ -30,6 +31,8 @@ pub(super) struct Watching {
     /// The time of day at which it began, if it has a span.
     pub(super) since: Option<SystemTime>,
     pub(super) trace: Option<Trace>,
+    /// The name of the caller, if it has one. It is no secret, as its token is.
+    pub(super) caller: OnceLock<Arc<str>>,
     /// How it was answered; unset when the client has left.
     end: OnceLock<End>,
     pub(super) ran: OnceLock<Ran>,
@@ -75,10 +78,18 @@ impl Watched {
             began: Instant::now(),
             since,
             trace,
+            caller: OnceLock::new(),
             end: OnceLock::new(),
             ran: OnceLock::new(),
             items: AtomicU64::new(0),
         }))
+    }
+
+    /// A caller with this name has called.
+    pub(crate) fn by(&self, caller: &Caller) {
+        if let Some(name) = caller.name() {
+            let _ = self.0.caller.set(Arc::clone(name));
+        }
     }
 
     /// It has a result.

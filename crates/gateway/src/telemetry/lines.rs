@@ -48,6 +48,8 @@ pub struct Logged {
     pub tool: Arc<str>,
     /// The protocol.
     pub protocol: &'static str,
+    /// The caller, if it has a name.
+    pub caller: Option<Arc<str>>,
     /// The status, by gRPC's names.
     pub status: &'static str,
     /// Why it failed, if it did.
@@ -157,6 +159,7 @@ mod tests {
             at: SystemTime::UNIX_EPOCH,
             tool: "t".into(),
             protocol: "http",
+            caller: None,
             status: "OK",
             message: Some(message.to_owned()),
             took: Duration::ZERO,

@@ -135,6 +135,7 @@ impl Telemetry {
                 at: SystemTime::now(),
                 tool: Arc::clone(&call.tool.name),
                 protocol: call.protocol.name(),
+                caller: call.caller.get().cloned(),
                 status: status(code),
                 message: message.map(str::to_owned),
                 took,

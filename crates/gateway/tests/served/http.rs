@@ -7,7 +7,7 @@ use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::client::legacy::connect::HttpConnector;
 use hyper_util::rt::TokioExecutor;
-use ropewalk_gateway::{Server, Tokens};
+use ropewalk_gateway::{Clients, Server};
 use serde_json::{Value, json};
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
@@ -256,7 +256,7 @@ async fn items_are_json_and_bytes_are_base64() {
 
 #[tokio::test]
 async fn tokens_guard_everything_but_health() {
-    let (server, _) = server(|settings| settings.tokens = Tokens::new([String::from("secret")]));
+    let (server, _) = server(|settings| settings.clients = Clients::of_tokens(["secret"]).into());
     for path in ["/v1/tools", "/openapi.json"] {
         let said = ask(&server, "GET", path, &[], b"").await;
         assert_eq!(said.status, StatusCode::UNAUTHORIZED);

@@ -1,10 +1,15 @@
 //! What the gateway serves, with a runner in place of workers.
 
+mod authority;
+mod callers;
+mod floods;
 mod http;
 mod mcp;
 mod metrics;
 mod otlp;
 mod rpc;
+mod tls;
+mod unix;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

@@ -10,7 +10,7 @@ use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use ropewalk_gateway::{Server, Tokens};
+use ropewalk_gateway::{Clients, Server};
 use serde_json::{Value, json};
 
 use crate::{Seen, server, until};
@@ -257,7 +257,7 @@ async fn headers_that_do_not_fit_are_refused() {
 
 #[tokio::test]
 async fn callers_without_a_token_are_not_served() {
-    let (server, _) = server(|settings| settings.tokens = Tokens::new([String::from("secret")]));
+    let (server, _) = server(|settings| settings.clients = Clients::of_tokens(["secret"]).into());
     let ping = request("ping", &json!({})).to_string();
     assert_eq!(asked(&server, PLAIN, ping.clone()).await.0, StatusCode::UNAUTHORIZED);
     let beside = Beside { headers: &[("authorization", "Bearer secret")] };

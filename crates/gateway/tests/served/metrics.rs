@@ -2,7 +2,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use http::StatusCode;
-use ropewalk_gateway::{Gravity, Lines, Logging, Server, Tokens};
+use ropewalk_gateway::{Clients, Gravity, Lines, Logging, Server};
 use serde_json::json;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
@@ -120,7 +120,7 @@ async fn the_format_is_the_one_that_the_client_asks_for() {
 
 #[tokio::test]
 async fn numbers_are_shown_to_callers_with_a_token() {
-    let (server, _) = server(|settings| settings.tokens = Tokens::new([String::from("secret")]));
+    let (server, _) = server(|settings| settings.clients = Clients::of_tokens(["secret"]).into());
     assert_eq!(ask(&server, "GET", "/metrics", &[], b"").await.status, StatusCode::UNAUTHORIZED);
     let said = ask(&server, "GET", "/metrics", &[("authorization", "Bearer secret")], b"").await;
     let text = String::from_utf8_lossy(&said.body).into_owned();
@@ -142,7 +142,7 @@ async fn records_of_calls_tell_no_secrets() {
     let lines = Arc::new(Lines::new(Logging::Calls));
     let (server, _) = server(|settings| {
         settings.lines = Arc::clone(&lines);
-        settings.tokens = Tokens::new([String::from("token-secret")]);
+        settings.clients = Clients::of_tokens(["token-secret"]).into();
     });
     let headers = [
         ("authorization", "Bearer token-secret"),

@@ -15,6 +15,7 @@ use prost::Message as _;
 use ropewalk_gateway::{Export, Server};
 use ropewalk_sync::Mutex;
 
+use crate::authority::Authority;
 use crate::http::ask;
 use crate::server;
 
@@ -66,7 +67,8 @@ async fn collector() -> (Arc<Came>, String) {
 }
 
 fn exporting(address: &str) -> Server {
-    let (server, _) = server(|settings| settings.export = Export { endpoint: Some(address.to_owned()) });
+    let (server, _) =
+        server(|settings| settings.export = Export { endpoint: Some(address.to_owned()), ca: None });
     server
 }
 
@@ -148,11 +150,40 @@ async fn a_collector_that_is_not_there_holds_nothing_up() {
     stopped(server).await;
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn an_encrypted_collector_is_one_of_the_authority_that_is_named() {
+    let (came, address) = collector().await;
+    let authority = Authority::new("authority of collectors");
+    let files = authority.server_files();
+    // A server of ours before the collector takes the encryption away.
+    let plain = address.trim_start_matches("http://").to_owned();
+    let acceptor = files.acceptor();
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.expect("a port");
+    let encrypted = format!("https://localhost:{}", listener.local_addr().expect("an address").port());
+    tokio::spawn(async move {
+        while let Ok((stream, _)) = listener.accept().await {
+            let (acceptor, plain) = (acceptor.clone(), plain.clone());
+            tokio::spawn(async move {
+                let Ok(mut outer) = acceptor.accept(stream).await else { return };
+                let mut inner = tokio::net::TcpStream::connect(plain).await.expect("the collector");
+                let _ = tokio::io::copy_bidirectional(&mut outer, &mut inner).await;
+            });
+        }
+    });
+    for (ca, wanted) in [(Authority::new("another").file(), 0), (authority.file(), 1)] {
+        let export = Export { endpoint: Some(encrypted.clone()), ca: Some(ca) };
+        let (server, _) = server(|settings| settings.export = export);
+        ask(&server, "POST", "/v1/tools/echo", &[], b"{}").await;
+        stopped(server).await;
+        assert_eq!(came.spans.lock().len(), wanted);
+    }
+}
+
 #[test]
 fn an_address_that_is_none_is_refused() {
     let settings = ropewalk_gateway::Settings {
         http: Some("127.0.0.1:0".parse().expect("an address")),
-        export: Export { endpoint: Some(String::from("https://collector")) },
+        export: Export { endpoint: Some(String::from("ftp://collector")), ca: None },
         ..Default::default()
     };
     let runner = Arc::new(crate::Stub(Arc::default()));

@@ -6,7 +6,7 @@ use http::Request;
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use ropewalk_gateway::{Server, Tokens};
+use ropewalk_gateway::{Clients, Server};
 use serde_json::{Value, json};
 
 use crate::{server, until};
@@ -19,8 +19,12 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    fn status(&self) -> &str {
-        self.trailers.get("grpc-status").and_then(|one| one.to_str().ok()).unwrap_or_default()
+    pub(crate) fn status(&self) -> &str {
+        self.trailer("grpc-status")
+    }
+
+    pub(crate) fn trailer(&self, name: &str) -> &str {
+        self.trailers.get(name).and_then(|one| one.to_str().ok()).unwrap_or_default()
     }
 }
 
@@ -165,7 +169,7 @@ async fn a_message_beyond_the_limit_is_refused() {
 
 #[tokio::test]
 async fn a_caller_without_a_token_is_not_served() {
-    let (server, _) = server(|settings| settings.tokens = Tokens::new([String::from("secret")]));
+    let (server, _) = server(|settings| settings.clients = Clients::of_tokens(["secret"]).into());
     let address = server.listening().grpc.expect("an address");
     let url = format!("http://{address}/ropewalk.v1.Tools/Execute");
     let grpc = [("content-type", "application/grpc"), ("te", "trailers")];

@@ -9,6 +9,7 @@ mod numbers;
 mod sender;
 mod spans;
 
+use std::path::PathBuf;
 use std::time::Duration;
 use std::{env, io};
 
@@ -32,6 +33,9 @@ const LEAVING: Duration = Duration::from_secs(5);
 pub struct Export {
     /// Where the collector is: `http://127.0.0.1:4318`. `None` leaves it to the environment.
     pub endpoint: Option<String>,
+    /// The authorities of an encrypted collector's certificate, in PEM form. `None` leaves it to the environment, and
+    /// that to the authorities that the system knows.
+    pub ca: Option<PathBuf>,
 }
 
 /// Which signals are wanted: those of a given collector, or those that the environment names.
@@ -66,14 +70,14 @@ impl Otlp {
     ///
     /// # Errors
     ///
-    /// When the collector's address is none, or it wants an encryption that is not here.
+    /// When the collector's address is none, or its authorities cannot be read.
     pub(super) fn start(export: &Export, runtime: &Handle, source: &Source) -> io::Result<Option<Self>> {
         let (spans, numbers) = (wanted(export, "TRACES", &variable), wanted(export, "METRICS", &variable));
         if !(spans || numbers) {
             return Ok(None);
         }
         let resource = resource();
-        let sender = Sender::new(runtime);
+        let sender = Sender::new(export, runtime, is_encrypted(export))?;
         let spans = spans.then(|| Spans::start(export, &sender, &resource)).transpose()?;
         let numbers = numbers.then(|| Numbers::start(export, &sender, resource, source)).transpose()?;
         Ok(Some(Self { spans, numbers }))
@@ -130,28 +134,37 @@ fn refused(error: impl std::fmt::Display) -> io::Error {
     io::Error::new(io::ErrorKind::InvalidInput, format!("OTLP: {error}"))
 }
 
-/// The collector's address for a signal, if the settings have one; an encrypted one is refused.
-fn endpoint(export: &Export, signal: &str) -> io::Result<Option<String>> {
+/// The collector's address, wherever it is said.
+fn address(export: &Export, signal: &str) -> Option<String> {
     let of_signal = format!("OTEL_EXPORTER_OTLP_{}_ENDPOINT", signal.to_ascii_uppercase());
     let given = export.endpoint.clone();
-    let all = [given.clone(), variable(&of_signal), variable("OTEL_EXPORTER_OTLP_ENDPOINT")];
-    if let Some(address) = all.into_iter().flatten().next()
-        && !address.starts_with("http://")
-    {
-        let text = format!("{address:?} is no address of a collector: write http://HOST:PORT. {ENCRYPTED}");
-        return Err(refused(text));
-    }
-    Ok(given.map(|base| format!("{}/v1/{signal}", base.trim_end_matches('/'))))
+    given.or_else(|| variable(&of_signal)).or_else(|| variable("OTEL_EXPORTER_OTLP_ENDPOINT"))
 }
 
-const ENCRYPTED: &str = "A collector on this machine may encrypt what it sends on";
+fn is_encrypted(export: &Export) -> bool {
+    let addresses = ["traces", "metrics"].map(|signal| address(export, signal));
+    addresses.iter().flatten().any(|address| address.starts_with("https://"))
+}
+
+/// The collector's address for a signal, if the settings have one.
+fn endpoint(export: &Export, signal: &str) -> io::Result<Option<String>> {
+    if let Some(address) = address(export, signal)
+        && !["http://", "https://"].iter().any(|scheme| address.starts_with(scheme))
+    {
+        let text =
+            format!("{address:?} is no address of a collector: write http://HOST:PORT, or https://HOST:PORT");
+        return Err(refused(text));
+    }
+    let given = export.endpoint.as_ref();
+    Ok(given.map(|base| format!("{}/v1/{signal}", base.trim_end_matches('/'))))
+}
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
     fn wants(endpoint: Option<&str>, environment: &[(&str, &str)]) -> (bool, bool) {
-        let export = Export { endpoint: endpoint.map(str::to_owned) };
+        let export = Export { endpoint: endpoint.map(str::to_owned), ca: None };
         let variable =
             |name: &str| environment.iter().find(|(key, _)| *key == name).map(|(_, text)| (*text).to_owned());
         (wanted(&export, "TRACES", &variable), wanted(&export, "METRICS", &variable))
@@ -171,10 +184,11 @@ mod tests {
     }
 
     #[test]
-    fn an_address_is_plain_http() {
-        let of = |text: &str| endpoint(&Export { endpoint: Some(text.to_owned()) }, "traces");
+    fn an_address_is_one_of_http() {
+        let of = |text: &str| endpoint(&Export { endpoint: Some(text.to_owned()), ca: None }, "traces");
         assert_eq!(of("http://h:4318/").expect("an address").as_deref(), Some("http://h:4318/v1/traces"));
-        for wrong in ["https://h:4318", "h:4318", ""] {
+        assert_eq!(of("https://h").expect("an address").as_deref(), Some("https://h/v1/traces"));
+        for wrong in ["ftp://h:4318", "h:4318", ""] {
             let error = of(wrong).expect_err("refused").to_string();
             assert!(error.contains("write http://HOST:PORT"), "{error}");
         }

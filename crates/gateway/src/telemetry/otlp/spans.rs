@@ -86,6 +86,9 @@ impl Spans {
                 String::from("ropewalk.v1.Tools/Execute")
             }
         };
+        if let Some(caller) = call.caller.get() {
+            attributes.push(KeyValue::new("enduser.id", caller.to_string()));
+        }
         if let Some(code) = code {
             attributes.push(KeyValue::new("error.type", code.name()));
         }
