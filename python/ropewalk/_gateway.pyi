@@ -20,20 +20,11 @@ class _Described(Protocol):
     pool: int
     call: Any
 
-class _Client(Protocol):
-    """Who may call: what it shows, which tools it may call, until when (seconds of the epoch) and how often."""
-
-    name: str | None
-    token: bytes | None
-    certificate: str | None
-    tools: list[str] | None
-    expires: float | None
-    rate: tuple[float, int] | None
-    admin: bool
-    metrics: bool | None
-
 class _Wanted(Protocol):
-    """How the gateway listens. Addresses are an IP and a port; sizes are bytes, times seconds."""
+    """How the gateway listens. Addresses are an IP and a port; sizes are bytes, times seconds.
+
+    Clients are as `ropewalk.serving._clients.Client` describes them.
+    """
 
     http: str | None
     grpc: str | None
@@ -43,7 +34,7 @@ class _Wanted(Protocol):
     head_timeout: float
     unix: str | None
     tls: tuple[str, str, str | None] | None
-    clients: Sequence[_Client]
+    clients: list[Any]
     rate: tuple[float, int] | None
     otlp: str | None
     otlp_ca: str | None
@@ -59,7 +50,7 @@ class Gateway:
     def attend(self, input: int, output: int) -> None: ...
     def explain(self, explain: Callable[[BaseException], tuple[str, str, list[tuple[str, str]]]]) -> None: ...
     def log(self, write: Callable[[list[Any], int], None]) -> None: ...
-    def admit(self, clients: Sequence[_Client], rate: tuple[float, int] | None) -> None: ...
+    def admit(self, clients: list[Any], rate: tuple[float, int] | None) -> None: ...
     def certify(self) -> None: ...
     def not_ready(self) -> tuple[str, bool] | None: ...
     def drain(self, timeout: float) -> bool: ...

@@ -61,7 +61,9 @@ def rate_of(name: str, value: object) -> float:
     found = _RATE.fullmatch(value) if isinstance(value, str) else None
     per_second = 0.0 if found is None else float(found["number"]) / _UNITS[found["unit"]]
     if not 1e-6 <= per_second <= 1e9:
-        raise ValueError(f"{name} must be a number of calls in a time, as in '100/s' or '10/min', not {value!r}")
+        raise ValueError(
+            f"{name} must be a number of calls in a time, as in '100/s' or '10/min', not {value!r}"
+        )
     return per_second
 
 
@@ -172,7 +174,9 @@ def _client(path: str, name: str, table: object) -> Client:
         raise _wrong(path, f"{here}.token_sha256", "is for a client without token")
     token = given.pop("token", given.pop("token_sha256", None))
     if token is None and "certificate" not in given:
-        raise _wrong(path, here, "needs a token, a token_sha256 or a certificate, by which the client is known")
+        raise _wrong(
+            path, here, "needs a token, a token_sha256 or a certificate, by which the client is known"
+        )
     if "burst" in given and "rate" not in given:
         raise _wrong(path, f"{here}.burst", "is for a client with a rate")
     rate = together(given.pop("rate", None), given.pop("burst", None))

@@ -10,8 +10,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
-#: The record of a call, as the gateway gives it: its level and time; tool, protocol, status, message and caller; how long it
-#: took, waited and ran, in seconds; the worker's process, attempts and items; the numbers of its trace and span.
+#: The record of a call, as the gateway gives it: its level and time; tool, protocol, status, message and caller; how
+#: long it took, waited and ran, in seconds; the process of the worker, attempts and items; its trace and its span.
 Logged: TypeAlias = tuple[
     tuple[int, float],
     tuple[str, str, str, str | None, str | None],
@@ -31,9 +31,13 @@ _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "task
 def write(calls: list[Logged], dropped: int) -> None:
     """Logs calls that have ended: the record's attributes say what a line of JSON says."""
     for call in calls:
-        (level, at), (tool, protocol, status, error, caller), (took, queued, ran), (pid, attempts, items), trace = (
-            call
-        )
+        (
+            (level, at),
+            (tool, protocol, status, error, caller),
+            (took, queued, ran),
+            (pid, attempts, items),
+            trace,
+        ) = call
         if not LOG.isEnabledFor(level):
             continue
         found: dict[str, Any] = {
@@ -53,6 +57,8 @@ def write(calls: list[Logged], dropped: int) -> None:
             found["trace_id"], found["span_id"] = trace
         extra = {key: value for key, value in found.items() if value is not None}
         text = f"{tool} {status} in {took * 1000:.1f} ms by {protocol}"
+        if caller:
+            text += f" for {caller}"
         if error:
             text += f": {error}"
         record = LOG.makeRecord(LOG.name, level, "", 0, text, (), None, None, extra)

@@ -75,7 +75,8 @@ class Settings:
         """Returns settings with an address, and with the clients of the files.
 
         Raises:
-            ServingError: an address is public, and callers need nothing; a file cannot be used; a setting needs another.
+            ServingError: an address is public, and callers need nothing; a file cannot be used; a setting needs
+                another.
             ConfigError: the file of clients is wrong.
         """
         if (self.tls_cert is None) != (self.tls_key is None):

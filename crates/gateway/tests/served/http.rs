@@ -92,7 +92,7 @@ async fn failures_have_their_status() {
     let (server, _) = server(|_| {});
     let said = ask(&server, "POST", "/v1/tools/fail", &[], b"\"full\"").await;
     assert_eq!(said.status, StatusCode::TOO_MANY_REQUESTS);
-    assert_eq!(said.headers.get("retry-after").and_then(|one| one.to_str().ok()), Some("1"));
+    assert_eq!(said.headers.get("retry-after").and_then(|one| one.to_str().ok()), Some("2"));
     let said = ask(&server, "POST", "/v1/tools/fail", &[], b"\"fields\"").await;
     assert_eq!(said.status, StatusCode::UNPROCESSABLE_ENTITY);
     assert_eq!(

@@ -49,8 +49,8 @@ async fn a_socket_that_is_taken_is_refused() {
     let folder = Folder::new();
     let (first, _) = server(|settings| settings.unix = Some(folder.0.join("s")));
     let settings = Settings { unix: first.listening().unix, ..Settings::default() };
-    let error =
-        Server::start(&settings, Default::default(), Arc::new(Stub(Arc::default()))).expect_err("taken");
+    let starting = move || Server::start(&settings, Default::default(), Arc::new(Stub(Arc::default())));
+    let error = tokio::task::spawn_blocking(starting).await.expect("a thread").expect_err("taken");
     assert!(error.to_string().contains("another server listens there"), "{error}");
     assert!(asked(&first, "").await.starts_with("HTTP/1.1 200 "));
 }
