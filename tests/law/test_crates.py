@@ -51,6 +51,7 @@ EXTERNAL = {
     "futures": {"gateway"},
     "http": {"gateway"},
     "http-body-util": {"gateway"},
+    "hyper-rustls": {"gateway"},
     "hyper-util": {"gateway"},
     "libc": {"os"},
     "libsodium-sys-stable": {"zmtp"},
@@ -66,10 +67,14 @@ EXTERNAL = {
     "pyo3": {"py-gateway", "py-journal", "py-pool", "py-zmq", "python"},
     "pyo3-build-config": {"capi", "py-bus", "py-journal", "py-loop", "py-pool", "py-state", "py-zmq"},
     "pyo3-ffi": {"capi", "py-bus", "py-loop", "py-pool", "py-results", "py-state", "python"},
+    "ring": {"gateway"},
     "rmcp": {"gateway"},
+    "rustls-native-certs": {"gateway"},
+    "rustls-webpki": {"gateway"},
     "serde": {"gateway"},
     "serde_json": {"gateway"},
     "tokio": {"gateway"},
+    "tokio-rustls": {"gateway"},
     "tokio-util": {"gateway"},
     "tower": {"gateway"},
     "zeroize": {"zmtp"},
@@ -77,11 +82,13 @@ EXTERNAL = {
 }
 #: The same for dependencies of tests.
 OF_TESTS = {
+    "hyper-rustls": {"gateway"},
     "hyper-util": {"gateway"},
     "libc": {"executor", "shm"},
     "opentelemetry-proto": {"gateway"},
     "proptest": {"executor", "messaging", "pool", "reactor", "shm", "zmtp"},
     "prost": {"gateway"},
+    "rcgen": {"gateway"},
     "tokio": {"gateway"},
 }
 #: Functions and statics that are declared rather than imported, of crates above `ropewalk-os`: the interpreter's that

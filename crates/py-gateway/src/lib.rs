@@ -125,8 +125,8 @@ fn logging(text: &str) -> PyResult<Logging> {
     }
 }
 
-/// A record as Python takes it: its level and time; tool, protocol, status, message and caller; times; worker, attempts and
-/// items; trace and span.
+/// A record as Python takes it: its level and time; tool, protocol, status, message and caller; times; worker,
+/// attempts and items; trace and span.
 type Fields<'a> = (
     (u8, f64),
     (&'a str, &'static str, &'static str, Option<&'a str>, Option<&'a str>),

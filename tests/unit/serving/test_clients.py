@@ -158,3 +158,14 @@ def test_settings_that_need_another(settings: Settings, words: str) -> None:
 
 def test_a_socket_is_an_address() -> None:
     assert Settings(unix="s").listening().http is None
+
+
+def test_the_example_of_the_documentation_is_right(tmp_path: Path) -> None:
+    page = (Path(__file__).parents[3] / "docs/security.md").read_text()
+    (example,) = re.findall(r"^```toml\n(.*?)^```$", page, re.MULTILINE | re.DOTALL)
+    assert [one.name for one in of_file(file_of(tmp_path, example))] == [
+        "shop",
+        "intern",
+        "deploy",
+        "prometheus",
+    ]

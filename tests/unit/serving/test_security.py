@@ -225,7 +225,7 @@ def test_no_pickle_is_loaded(server: Server, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("log_format", ["text", "json"])
-def test_secrets_are_in_no_log(app: Path, tmp_path: Path, log_format: str) -> None:
+def test_tokens_are_in_no_log(app: Path, tmp_path: Path, log_format: str) -> None:
     (tmp_path / "clients.toml").write_text(CLIENTS)
     (tmp_path / "tokens").write_text("token-secret-of-a-list\n")
     command = [sys.executable, "-m", "ropewalk", "serve", str(app), "--http", "127.0.0.1:0", "--workers", "1"]

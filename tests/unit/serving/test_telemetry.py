@@ -305,10 +305,14 @@ def test_without_a_collector_nothing_is_sent(make_server: Make, collector: Colle
     assert not collector.metrics
 
 
-def test_an_encrypted_collector_is_refused(make_server: Make, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_collector_that_is_none_is_refused(
+    make_server: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
     with pytest.raises(ValueError, match="otlp must be the address of a collector"):
-        make_server(otlp="https://collector:4318")
-    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "https://collector:4318")
+        make_server(otlp="ftp://collector:4318")
+    with pytest.raises(ServingError, match=r"otlp_ca: the file .* cannot be read"):
+        make_server(otlp="https://collector:4318", otlp_ca=tmp_path / "none")
+    monkeypatch.setenv("OTEL_EXPORTER_OTLP_ENDPOINT", "ftp://collector:4318")
     with pytest.raises(ServingError, match="write http://HOST:PORT"):
         make_server()
 

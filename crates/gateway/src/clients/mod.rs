@@ -106,7 +106,7 @@ impl Clients {
         made
     }
 
-    /// Admits whoever shows one of these tokens.
+    /// Admits callers that show one of these tokens.
     pub fn of_tokens<'a>(tokens: impl IntoIterator<Item = &'a str>) -> Self {
         let known = |token: &str| Known { token: Some(digest_of(token.as_bytes())), ..Known::default() };
         Self::new(tokens.into_iter().map(known), None)

@@ -64,8 +64,8 @@ impl Listing {
         self.listed.get(self.get(name)?.place)
     }
 
-    /// A page of what a caller may know of. A cursor is the name of the last tool of the page before; `None` if there is
-    /// no such tool.
+    /// A page of what a caller may know of. A cursor is the name of the last tool of the page before; `None` if there
+    /// is no such tool.
     pub(super) fn page(&self, caller: &Caller, cursor: Option<&str>) -> Option<ListToolsResult> {
         let place = |name: &str| Some(self.get(name).filter(|_| caller.may_call(name))?.place + 1);
         let begin = cursor.map_or(Some(0), place)?;
