@@ -13,6 +13,7 @@ use ropewalk_sync::Mutex;
 
 use crate::clients::{Clients, Peer, Stranger};
 use crate::failed::{Code, Failed};
+use crate::http::skip;
 
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
 fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
@@ -93,13 +94,17 @@ pub(crate) async fn guard(State(guard): State<Arc<Guard>>, mut request: Request,
     }
     if is_foreign(&request, guard.is_local) {
         let text = "a page of another site may not call this server";
+        skip(request).await;
         return Failed::new(Code::PermissionDenied, text).into_response();
     }
     let clients = Arc::clone(&guard.clients.lock());
     let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
     match clients.admit(bearer(request.headers()), &peer) {
         Ok(caller) => request.extensions_mut().insert(caller),
-        Err(why) => return refused(why),
+        Err(why) => {
+            skip(request).await;
+            return refused(why);
+        }
     };
     drop(clients);
     next.run(request).await

@@ -13,7 +13,7 @@ use axum::routing::{get, post};
 use http::StatusCode;
 
 pub(crate) use answers::whole_seconds;
-pub(crate) use tools::{read, text_of};
+pub(crate) use tools::{read, skip, text_of};
 
 use crate::call::Runner;
 use crate::clients::Caller;

@@ -6,6 +6,9 @@ use http::StatusCode;
 use ropewalk_gateway::{Clients, Known, Rate, Server, digest_of};
 use serde_json::{Value, json};
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+use tokio::net::TcpStream;
+
 use crate::http::{Said, ask};
 use crate::{rpc, server};
 
@@ -159,4 +162,38 @@ async fn clients_of_grpc_read_when_to_try_again() {
     assert_eq!(said.status(), "8");
     let wait: u64 = said.trailer("grpc-retry-pushback-ms").parse().expect("a number");
     assert!(wait <= 2501, "{wait}");
+}
+
+#[tokio::test]
+async fn a_client_that_still_sends_its_body_reads_why_it_is_refused() {
+    let server = restricted(|_| {});
+    let address = server.listening().http.expect("an address");
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    for (tool, token, status) in
+        [("echo", "no", "401"), ("meta", "ann", "403"), ("none", "bob", "404"), ("echo", "bob", "200")]
+    {
+        let head = format!(
+            "POST /v1/tools/{tool} HTTP/1.1\r\nhost: a\r\nauthorization: Bearer {token}\r\n\
+             content-length: 40000\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        tokio::task::yield_now().await;
+        for _ in 0..4 {
+            stream.write_all(&[b' '; 10_000]).await.expect("sent");
+            tokio::task::yield_now().await;
+        }
+        // The connection is of use for the next one.
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.expect("an answer");
+        assert_eq!(start, format!("HTTP/1.1 {status}").as_bytes());
+        let mut rest = Vec::new();
+        while !rest.windows(4).any(|four| four == b"\r\n\r\n") {
+            rest.push(stream.read_u8().await.expect("a head"));
+        }
+        let head = String::from_utf8_lossy(&rest).to_ascii_lowercase();
+        let length = head.split("content-length: ").nth(1).and_then(|left| left.split("\r\n").next());
+        let length = length.and_then(|text| text.parse().ok()).expect("a length");
+        let mut body = vec![0; length];
+        stream.read_exact(&mut body).await.expect("a body");
+    }
 }
