@@ -102,7 +102,7 @@ def test_what_waits_and_what_is_shed_is_seen(make_server: Make, tmp_path: Path, 
     callers[1].start()
     until(lambda: value(server, "ropewalk_pool_tasks_queued", pool="only") == 1)
     assert value(server, "ropewalk_pool_saturation_ratio", pool="only") == 1
-    assert value(server, "ropewalk_tool_calls_active", tool="hold") == 2
+    until(lambda: value(server, "ropewalk_tool_calls_active", tool="hold") == 2)
     assert (value(server, "ropewalk_pool_queue_age_seconds", pool="only") or 0) > 0
     assert call(server, "add", {"a": 1}).status == 429
     until(lambda: value(server, "ropewalk_tool_calls_shed_total", tool="add", cause="queue_full") == 1)
