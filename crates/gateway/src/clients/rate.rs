@@ -108,7 +108,7 @@ impl Addresses {
 
     /// Takes one for an address; `None` is the unix socket, all of whose callers share one.
     pub(super) fn take(&self, address: Option<IpAddr>) -> Result<(), Failed> {
-        self.take_at(address.map(network), now()).map_err(|early| exceeded(early))
+        self.take_at(address.map(network), now()).map_err(exceeded)
     }
 
     fn take_at(&self, address: Option<IpAddr>, now: u64) -> Result<(), Duration> {
