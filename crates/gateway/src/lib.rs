@@ -5,21 +5,24 @@
 
 #![forbid(unsafe_code)]
 
+mod arrays;
 mod call;
 mod driver;
 mod engine;
 mod envelope;
 mod explain;
 mod failed;
+mod generated;
 mod guard;
 mod http;
+mod kserve;
 mod mcp;
 mod rpc;
 mod server;
 mod telemetry;
 mod tool;
 
-pub use call::{Answer, Form, Items, Progress, Readiness, Reports, Request, Runner};
+pub use call::{Answer, Beside, Form, Items, Progress, Readiness, Reports, Request, Runner};
 pub use driver::Driver;
 pub use engine::Engines;
 pub use explain::{Exception, Exceptions};

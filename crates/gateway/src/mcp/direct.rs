@@ -17,7 +17,7 @@ use serde_json::value::RawValue;
 use super::handler::{Handler, metadata};
 use super::listing::Shown;
 use super::message::Seen;
-use crate::call::{Form, Request};
+use crate::call::{Beside, Form, Request};
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -99,6 +99,7 @@ impl<'a> Direct<'a> {
             tool: Arc::clone(&shown.tool),
             form: Form::Json,
             arguments,
+            beside: Beside::default(),
             metadata: metadata(texts(), &watched),
             deadline: None,
             reports: None,

@@ -1,0 +1,9 @@
+//! The open inference protocol (KServe V2): a tool is a model, its parameters and its result are tensors.
+
+mod inputs;
+mod model;
+mod outputs;
+mod service;
+mod words;
+
+pub(crate) use service::{Models, Service};
