@@ -12,6 +12,9 @@ mod engine;
 mod envelope;
 mod explain;
 mod failed;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
 mod generated;
 mod guard;
 mod http;

@@ -97,7 +97,7 @@ fn protocol(context: &RequestContext) -> Protocol {
 }
 
 /// What a message gives to the tool.
-fn given(value: Option<proto::Value>) -> Result<Given, Failed> {
+pub(crate) fn given(value: Option<proto::Value>) -> Result<Given, Failed> {
     let plain = |form, arguments| Ok(Given { form, arguments, beside: Beside::default() });
     let Some(kind) = value.and_then(|value| value.kind) else {
         return plain(Form::Json, Bytes::from_static(b"{}"));
@@ -157,7 +157,7 @@ fn request(
 }
 
 /// What a tool gave, as a message.
-fn value(answer: Answer) -> Result<proto::Value, Failed> {
+pub(crate) fn value(answer: Answer) -> Result<proto::Value, Failed> {
     use proto::value::Kind as Of;
     let kind = match answer.form {
         Form::Json => Of::Json(answer.bytes),

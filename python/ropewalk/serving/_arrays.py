@@ -1,8 +1,9 @@
 """Arrays of NumPy as arguments and results.
 
 A parameter is an array if its annotation says so: `numpy.ndarray`, `NDArray[numpy.float32]`, or with its dimensions
-`Shm[float32, "n 3"]` of `ropewalk.state`. The bytes of an argument stay where the server has put them, in shared memory;
-the array is a view of it that nothing can write to. NumPy is imported by the program that names it, and not here.
+`Shm[float32, "n 3"]`, a word of `ropewalk.state`. The bytes of an argument stay where the server has put them, in
+shared memory; the array is a view of it that nothing can write to. NumPy is imported by the program that names it, and
+not here.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ if TYPE_CHECKING:
 
 #: The types of items that travel as bytes (`crates/gateway/src/arrays/dtype.rs`).
 DTYPES = frozenset(
-    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "float16", "float32", "float64", "complex64", "complex128"]
+    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+    + ["float16", "float32", "float64", "complex64", "complex128"]
 )
 #: In a JSON Schema: the array that stands behind nested lists.
 KEY = "x-ropewalk-array"
@@ -179,8 +181,8 @@ def array_of(annotation: Any) -> Array | None:
     if origin is not numpy.ndarray:
         return None
     # `NDArray[float32]` is `ndarray[tuple[...], dtype[float32]]`.
-    item = (*typing.get_args(of[1]), Any)[0] if len(of) > 1 else Any
-    is_one = isinstance(item, type) and issubclass(item, numpy.generic)
+    item: Any = (*typing.get_args(of[1]), Any)[0] if len(of) > 1 else Any
+    is_one = isinstance(item, type) and issubclass(cast("Any", item), numpy.generic)
     return Array(_known(str(numpy.dtype(item))) if is_one and item.__name__ in _concrete(numpy) else None)
 
 
@@ -311,6 +313,7 @@ def encode(form: int, value: Any, write: Callable[[Any], bytes]) -> Answer | Non
     def travels(one: Any) -> bool:
         return isinstance(one, numpy.ndarray) and one.dtype.name in DTYPES
 
+    items: Sequence[tuple[str | None, Any]]
     if travels(value):
         kind, items = "array", [(None, value)]
     elif form == ARRAY:

@@ -88,9 +88,10 @@ class Signature:
         The upper bits of `form` say how the caller wants it; if they do not, it is as the arguments were.
         """
         if isinstance(value, (bytes, bytearray, memoryview)):
-            if len(value) < _LONG:
+            view = memoryview(cast("bytes", value))
+            if view.nbytes < _LONG or not view.c_contiguous:
                 return b"\x03" + value
-            return b"\x03", PickleBuffer(memoryview(value).toreadonly())
+            return b"\x03", PickleBuffer(view.toreadonly())
         form = form >> 4 or form
         if form >= ARRAYS:
             made = _arrays.encode(form, value, lambda part: self._checker.result(JSON, part))

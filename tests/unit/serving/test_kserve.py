@@ -156,9 +156,7 @@ def test_other_values_are_tensors_too(client: Any) -> None:
     assert result.as_numpy("mean").tolist() == [0.5]
     assert result.as_numpy("flags").tolist() == [True, False]
     assert result.as_numpy("options").tolist() == [b'{"x":1}']
-    assert result.as_numpy("raw").tolist() == [
-        b"ff00"
-    ]
+    assert result.as_numpy("raw").tolist() == [b"ff00"]
 
 
 def test_contents_may_be_numbers_of_the_message(client: Any, models: Server) -> None:

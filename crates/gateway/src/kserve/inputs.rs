@@ -19,7 +19,7 @@ use crate::generated::inference::{
 /// # Errors
 ///
 /// `INVALID_ARGUMENT`, with a violation for each wrong input.
-pub(super) fn given(model: &Model, request: &mut ModelInferRequest) -> Result<Given, Failed> {
+pub(crate) fn given(model: &Model, request: &mut ModelInferRequest) -> Result<Given, Failed> {
     let raw = std::mem::take(&mut request.raw_input_contents);
     if !raw.is_empty() && raw.len() != request.inputs.len() {
         let text = format!("{} inputs have {} raw contents", request.inputs.len(), raw.len());

@@ -6,4 +6,10 @@ mod outputs;
 mod service;
 mod words;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use self::{
+    inputs::given,
+    model::Model,
+    outputs::{outputs, response},
+};
 pub(crate) use service::{Models, Service};

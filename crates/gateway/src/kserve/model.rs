@@ -1,18 +1,23 @@
 //! A tool as a model: what its JSON Schemas say of tensors.
 
+use std::fmt;
+
+use serde::Deserialize;
+use serde::de::{Deserializer, MapAccess, Visitor};
 use serde_json::Value;
 
 use crate::arrays::Dtype;
 use crate::tool::Tool;
 
-/// The key in a schema that says which array stands behind nested lists; `python/ropewalk/serving/_arrays.py` writes it.
+/// The key in a schema that says which array stands behind nested lists. `python/ropewalk/serving/_arrays.py` writes
+/// it.
 const ARRAY: &str = "x-ropewalk-array";
 /// The name of a result that is one tensor.
 pub(super) const RESULT: &str = "result";
 
 /// What a parameter or a result is.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Role {
+pub(crate) enum Role {
     /// An array, with the type of its items if that is said, and its dimensions likewise.
     Array(Option<Dtype>, Option<Vec<Option<i64>>>),
     Bool,
@@ -29,7 +34,7 @@ pub(super) enum Role {
 
 /// A parameter or a result by its name.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Tensor {
+pub(crate) struct Tensor {
     pub(super) name: String,
     pub(super) role: Role,
 }
@@ -59,9 +64,9 @@ impl Tensor {
 
 /// The tensors of a tool.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Model {
-    pub(super) inputs: Vec<Tensor>,
-    pub(super) outputs: Vec<Tensor>,
+pub(crate) struct Model {
+    pub(crate) inputs: Vec<Tensor>,
+    pub(crate) outputs: Vec<Tensor>,
 }
 
 impl Model {
@@ -70,10 +75,8 @@ impl Model {
         Self::read(&tool.input_schema, &tool.output_schema)
     }
 
-    pub(super) fn read(input: &str, output: &str) -> Self {
-        let read = |text| serde_json::from_str(text).unwrap_or(Value::Null);
-        let (input, output): (Value, Value) = (read(input), read(output));
-        Self { inputs: properties(&input), outputs: outputs(&output) }
+    pub(crate) fn read(input: &str, output: &str) -> Self {
+        Self { inputs: properties(input), outputs: outputs(output) }
     }
 
     /// What the parameter of this name is; the tool's own checks say that there is none.
@@ -82,20 +85,52 @@ impl Model {
     }
 }
 
-fn properties(schema: &Value) -> Vec<Tensor> {
-    let fields = schema.get("properties").and_then(Value::as_object);
-    fields
-        .into_iter()
-        .flatten()
-        .map(|(name, schema)| Tensor { name: name.clone(), role: role(schema) })
-        .collect()
+/// The fields of an object, in their order.
+#[derive(Default)]
+pub(super) struct Fields(pub(super) Vec<(String, Value)>);
+
+impl<'de> Deserialize<'de> for Fields {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        deserializer.deserialize_map(FieldsVisitor)
+    }
+}
+
+struct FieldsVisitor;
+
+impl<'de> Visitor<'de> for FieldsVisitor {
+    type Value = Fields;
+
+    fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str("an object")
+    }
+
+    fn visit_map<A: MapAccess<'de>>(self, mut map: A) -> Result<Fields, A::Error> {
+        let mut fields = Vec::new();
+        while let Some(field) = map.next_entry()? {
+            fields.push(field);
+        }
+        Ok(Fields(fields))
+    }
+}
+
+/// A schema of an object, as far as it is looked at.
+#[derive(Default, Deserialize)]
+struct Schema {
+    #[serde(default)]
+    properties: Fields,
+}
+
+fn properties(schema: &str) -> Vec<Tensor> {
+    let Schema { properties } = serde_json::from_str(schema).unwrap_or_default();
+    properties.0.into_iter().map(|(name, schema)| Tensor { name, role: role(&schema) }).collect()
 }
 
 /// A result is one tensor; an object, or a tuple with arrays in it, has one for each part.
-fn outputs(schema: &Value) -> Vec<Tensor> {
-    let one = role(schema);
+fn outputs(text: &str) -> Vec<Tensor> {
+    let schema: Value = serde_json::from_str(text).unwrap_or(Value::Null);
+    let one = role(&schema);
     if !matches!(one, Role::Array(..)) {
-        let named = properties(schema);
+        let named = properties(text);
         if !named.is_empty() {
             return named;
         }

@@ -1,9 +1,9 @@
 //! The result of a tool as tensors.
 
 use bytes::Bytes;
-use serde_json::{Map, Value};
+use serde_json::Value;
 
-use super::model::{RESULT, nth};
+use super::model::{Fields, RESULT, nth};
 use super::words;
 use crate::arrays::{Array, Item, Kind, Results};
 use crate::call::{Answer, Form};
@@ -14,7 +14,7 @@ use crate::generated::inference::model_infer_response::InferOutputTensor;
 
 /// A tensor of a result.
 #[derive(Debug, PartialEq, Eq)]
-pub(super) struct Output {
+pub(crate) struct Output {
     name: String,
     datatype: &'static str,
     shape: Vec<i64>,
@@ -22,7 +22,7 @@ pub(super) struct Output {
 }
 
 /// The tensors of an answer.
-pub(super) fn outputs(answer: Answer) -> Result<Vec<Output>, Failed> {
+pub(crate) fn outputs(answer: Answer) -> Result<Vec<Output>, Failed> {
     let strange = || Failed::new(Code::Internal, "the tool's worker has sent something that is no answer");
     Ok(match answer.form {
         Form::Arrays | Form::Array => {
@@ -40,8 +40,8 @@ pub(super) fn outputs(answer: Answer) -> Result<Vec<Output>, Failed> {
                 })
                 .collect::<Result<_, _>>()?
         }
-        Form::Json => match serde_json::from_slice::<Map<String, Value>>(&answer.bytes) {
-            Ok(fields) => fields.into_iter().map(|(name, value)| of_value(name, &value)).collect(),
+        Form::Json => match serde_json::from_slice::<Fields>(&answer.bytes) {
+            Ok(Fields(fields)) => fields.into_iter().map(|(name, value)| of_value(name, &value)).collect(),
             Err(_) => vec![of_json(String::from(RESULT), &answer.bytes)],
         },
         Form::Raw | Form::Msgpack => vec![of_words(String::from(RESULT), vec![1], [&answer.bytes[..]])],
@@ -134,7 +134,7 @@ pub(super) fn refused(asked: &[InferRequestedOutputTensor]) -> Option<Failed> {
 }
 
 /// The message with these tensors.
-pub(super) fn response(outputs: Vec<Output>) -> ModelInferResponse {
+pub(crate) fn response(outputs: Vec<Output>) -> ModelInferResponse {
     let mut response = ModelInferResponse { model_version: String::from("1"), ..Default::default() };
     for Output { name, datatype, shape, data } in outputs {
         let datatype = String::from(datatype);

@@ -1,4 +1,4 @@
-//! The service: a request becomes a call, as those of other doors do.
+//! The service: a request becomes a call, as those of other protocols do.
 
 use std::collections::BTreeMap;
 use std::pin::Pin;
