@@ -40,7 +40,7 @@ EXTERNAL = {
     "base64": {"gateway"},
     "blake3": {"py-journal"},
     "buffa": {"gateway"},
-    "buffa_codegen": {"gateway"},
+    "buffa-codegen": {"gateway"},
     "bytes": {"gateway", "messaging", "os", "shm"},
     "connectrpc": {"gateway"},
     "connectrpc-build": {"gateway"},

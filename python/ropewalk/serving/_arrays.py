@@ -26,10 +26,9 @@ if TYPE_CHECKING:
     from ropewalk.state._zones import ArrayShape
 
 #: The types of items that travel as bytes (`crates/gateway/src/arrays/dtype.rs`).
-DTYPES = frozenset(
-    ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
-    + ["float16", "float32", "float64", "complex64", "complex128"]
-)
+DTYPES = frozenset(("bool", "float16", "float32", "float64", "complex64", "complex128")) | {
+    f"{sign}int{bits}" for sign in ("", "u") for bits in (8, 16, 32, 64)
+}
 #: In a JSON Schema: the array that stands behind nested lists.
 KEY = "x-ropewalk-array"
 #: For each kind of items, those of lists that become such.
@@ -174,6 +173,11 @@ def array_of(annotation: Any) -> Array | None:
                 return Array(_known(one.dtype), one)
     if origin is typing.Annotated:
         return array_of(of[0])
+    # Aliases by `type`, as `NDArray` is one from NumPy 2.5 on, stand for their value.
+    if (value := getattr(origin, "__value__", None)) is not None:
+        return array_of(value[of])
+    if origin is None and hasattr(annotation, "__value__"):
+        return array_of(annotation.__value__)
     if numpy is None:
         return None
     if annotation is numpy.ndarray:

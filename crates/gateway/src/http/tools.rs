@@ -131,7 +131,8 @@ fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
 fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
     let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
     let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
+    let time = seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
     let wrong =
         || Failed::new(Code::InvalidArgument, "the header X-Ropewalk-Timeout must be a number of seconds");
     // A time beyond the clock is none.
