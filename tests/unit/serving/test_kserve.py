@@ -194,9 +194,11 @@ def test_wrong_tensors_name_their_input(client: Any) -> None:
         client.infer("phases", [tensor("n", numpy.array([2]))])
 
 
-def test_a_stream_answers_each_request_and_each_item(models: Server) -> None:
+# Short items lie in the worker's message, and long ones in shared memory.
+@pytest.mark.parametrize("columns", [2, 50_000])
+def test_a_stream_answers_each_request_and_each_item(models: Server, columns: int) -> None:
     came: queue.Queue[Any] = queue.Queue()
-    array = numpy.arange(6.0).reshape(3, 2)
+    array = numpy.arange(3.0 * columns).reshape(3, columns)
     with triton.InferenceServerClient(models.grpc) as client:
         client.start_stream(lambda result, error: came.put(error if result is None else result))
         client.async_stream_infer("same", [tensor("array", array)], request_id="one")
