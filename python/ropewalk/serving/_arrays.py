@@ -58,9 +58,12 @@ class Array:
     #: Whether `None` may be in its place.
     is_optional: bool = False
 
-    def schema(self) -> Schema:
+    def schema(self, *, of_result: bool = False) -> Schema:
         """Returns the JSON Schema: nested lists of numbers, and what array they are."""
         item: Schema = _item_schema(self.dtype)
+        if of_result and item == {"type": "number"}:
+            # What JSON has no numbers for, such as infinity, is written as null.
+            item = {"type": ["number", "null"]}
         dims = None if self.shape is None else self.shape.dims
         if dims is None:
             nested: Schema = {
@@ -205,24 +208,24 @@ def result_schema(annotation: Any) -> Schema | None:
     """Returns the JSON Schema of a result with arrays in it; `None` if there are none, or if nothing can be said."""
     made = array_of(annotation)
     if made is not None:
-        return made.schema()
+        return made.schema(of_result=True)
     origin, of = typing.get_origin(annotation), typing.get_args(annotation)
     if origin is tuple and of and of[-1] is not Ellipsis:
         items = [array_of(one) for one in of]
         if any(items):
-            parts = [{} if one is None else one.schema() for one in items]
+            parts = [{} if one is None else one.schema(of_result=True) for one in items]
             return {"type": "array", "prefixItems": parts, "minItems": len(of), "maxItems": len(of)}
     if origin in (list, tuple, Sequence) and of and (item := array_of(of[0])) is not None:
-        return {"type": "array", "items": item.schema()}
+        return {"type": "array", "items": item.schema(of_result=True)}
     if origin in (dict, Mapping) and len(of) == 2 and (item := array_of(of[1])) is not None:
-        return {"type": "object", "additionalProperties": item.schema()}
+        return {"type": "object", "additionalProperties": item.schema(of_result=True)}
     if typing.is_typeddict(annotation):
         fields = {
             name: array_of(hint)
             for name, hint in typing.get_type_hints(annotation, include_extras=True).items()
         }
         if any(fields.values()):
-            shown = {name: {} if one is None else one.schema() for name, one in fields.items()}
+            shown = {name: {} if one is None else one.schema(of_result=True) for name, one in fields.items()}
             return {"type": "object", "properties": shown, "required": sorted(annotation.__required_keys__)}
     return None
 
