@@ -3,6 +3,7 @@
 
 from __future__ import annotations
 
+import array
 import json
 import pickle
 from collections.abc import Callable
@@ -117,6 +118,12 @@ def test_complex_numbers_are_pairs() -> None:
     read = of(phases).decode(JSON, b'{"array": [[1, 2], [0, -1.5]]}')["array"]
     assert (str(read.dtype), read.tolist()) == ("complex64", [1 + 2j, -1.5j])
     assert json.loads(of(phases).encode(JSON, read)[1:]) == [[1, 2], [0, -1.5]]
+    assert json.loads(of(phases).encode(JSON, {"a": read[::-1], "b": read[0]})[1:]) == {
+        "a": [[0, -1.5], [1, 2]],
+        "b": [1, 2],
+    }
+    # Other libraries' arrays have lists, too.
+    assert json.loads(of(phases).encode(JSON, array.array("d", [1, 2]))[1:]) == [1, 2]
 
 
 def sent(answer: Any) -> tuple[Any, list[bytes]]:
