@@ -3,10 +3,12 @@
 use std::error::Error;
 use std::path::PathBuf;
 
+use buffa_codegen::BytesRepr;
+use connectrpc_build::CodeGenConfig;
 use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let files = ["proto/ropewalk/v1/tools.proto"];
+    let files = ["proto/ropewalk/v1/tools.proto", "proto/inference/inference.proto"];
     for file in files {
         println!("cargo::rerun-if-changed={file}");
     }
@@ -14,7 +16,12 @@ fn main() -> Result<(), Box<dyn Error>> {
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     let path = out.join("descriptors.bin");
     std::fs::write(&path, descriptors)?;
+    // Fields of bytes are parts of the message as it came, and not copies.
+    let mut representations = CodeGenConfig::default();
+    representations.generate_json = true;
+    representations.bytes_fields.push((String::from("."), BytesRepr::Bytes));
     connectrpc_build::Config::new()
+        .buffa_config(representations)
         .files(&files.map(|file| file.trim_start_matches("proto/")))
         .includes(&["proto"])
         .descriptor_set(path)

@@ -40,6 +40,7 @@ EXTERNAL = {
     "base64": {"gateway"},
     "blake3": {"py-journal"},
     "buffa": {"gateway"},
+    "buffa-codegen": {"gateway"},
     "bytes": {"gateway", "messaging", "os", "shm"},
     "connectrpc": {"gateway"},
     "connectrpc-build": {"gateway"},

@@ -25,6 +25,10 @@ pub enum Form {
     Msgpack = 2,
     /// Bytes that mean what the tool says.
     Raw = 3,
+    /// JSON, and arrays beside it.
+    Arrays = 4,
+    /// As a result: one array as such, and anything else as JSON.
+    Array = 5,
 }
 
 impl Form {
@@ -34,6 +38,7 @@ impl Form {
             1 => Self::Json,
             2 => Self::Msgpack,
             3 => Self::Raw,
+            4 => Self::Arrays,
             _ => return None,
         })
     }
@@ -44,12 +49,24 @@ impl Form {
             Self::Json => "application/json",
             Self::Msgpack => "application/msgpack",
             Self::Raw => "application/octet-stream",
+            Self::Arrays | Self::Array => "application/x-npy",
         }
     }
 }
 
 /// How far a call is: the last that its tool has said.
 pub type Reports = watch::Sender<Option<Progress>>;
+
+/// What a call is given beside its arguments.
+#[derive(Clone, Debug, Default)]
+pub struct Beside {
+    /// The arrays among the arguments, as a JSON list of their names, types and shapes; empty for none.
+    pub arrays: Bytes,
+    /// The bytes of each of them.
+    pub buffers: Vec<Bytes>,
+    /// In what form the result is wanted; `None` for that of the arguments.
+    pub wanted: Option<Form>,
+}
 
 /// A call of a tool.
 #[derive(Clone, Debug)]
@@ -60,6 +77,8 @@ pub struct Request {
     pub form: Form,
     /// The arguments.
     pub arguments: Bytes,
+    /// Arrays among the arguments, and how the result is to be written.
+    pub beside: Beside,
     /// What the caller says beside them, as a JSON object of texts; empty for nothing.
     pub metadata: Bytes,
     /// When the caller gives up.

@@ -13,7 +13,7 @@ pub(crate) const MOST: usize = 128;
 /// INVALID_ARGUMENT. Bytes that are no JSON or MessagePack are not judged: what reads them says what is wrong.
 pub(crate) fn check(form: Form, bytes: &[u8]) -> Result<(), Failed> {
     let fits = match form {
-        Form::Json => json_fits(bytes),
+        Form::Json | Form::Arrays | Form::Array => json_fits(bytes),
         Form::Msgpack => msgpack_fits(bytes),
         Form::Raw => true,
     };

@@ -81,12 +81,13 @@ async fn reply<'a>(task: &'a Arc<Task>, exceptions: &Exceptions) -> Result<&'a R
 
 /// The call's bytes, where workers find them: short ones in the record, long ones in shared memory.
 fn placed(engine: &Engine, request: &Request) -> Result<Payload, Failed> {
-    let pickle = envelope::call(request.form, &request.arguments, &request.metadata);
-    if pickle.len() <= limits::INLINE {
-        return Ok(Payload { bytes: pickle, ..Payload::default() });
+    let Request { form, arguments, beside, metadata, .. } = request;
+    let call = envelope::call(*form, arguments, beside, metadata, limits::INLINE);
+    if call.outside.is_empty() && call.pickle.len() <= limits::INLINE {
+        return Ok(Payload { bytes: call.pickle, ..Payload::default() });
     }
     let loans = Loans::default();
-    let leased = Frame::new(&pickle, std::iter::empty(), &loans).lease(engine.arena());
+    let leased = Frame::new(&call.pickle, call.outside.iter().copied(), &loans).lease(engine.arena());
     let leased = leased.map_err(|error| Failed::new(Code::ResourceExhausted, error.to_string()))?;
     let beside =
         Beside { lease: Some(Arc::new(leased.lease)), segments: leased.segments, ..Beside::default() };

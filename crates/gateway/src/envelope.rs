@@ -1,16 +1,21 @@
 //! Calls and answers as workers read and write them: pickles (protocol 5, PEP 574) of nothing but bytes.
 //!
-//! A worker's function is called with the form's number, the arguments' bytes and the metadata's. Beside them stand
-//! the exceptions after which it is called again: none, because a tool that raised has answered. It returns bytes: the
-//! number of a form and the result, or 0 and what is wrong with the arguments, as JSON. What a worker sends is not
-//! trusted: everything else is an error.
+//! A worker's function is called with the form's number, the arguments and the metadata's bytes. Beside them stand
+//! the exceptions after which it is called again: none, because a tool that raised has answered. The arguments are
+//! bytes; with arrays among them they are a tuple of bytes: JSON, a list of the arrays, and the items of each. What is
+//! long is no part of the pickle: the worker has a view of it in shared memory.
+//!
+//! It returns bytes: the number of a form and the result, or 0 and what is wrong with the arguments, as JSON. Or it
+//! returns a tuple of such bytes and of buffers, which stand behind the first. What a worker sends is not trusted:
+//! everything else is an error.
 
 use bytes::{Buf as _, Bytes};
 use ropewalk_pool::Reply;
-use ropewalk_pool::codec::Table;
+use ropewalk_pool::codec::{Entry, Table};
 use ropewalk_pool::wire::flags;
 
-use crate::call::{Answer, Form};
+use crate::arrays::Results;
+use crate::call::{Answer, Beside, Form};
 use crate::failed::{Code, Failed, Violation};
 
 const PROTO: [u8; 2] = [0x80, 5];
@@ -19,21 +24,67 @@ const BININT1: u8 = b'K';
 const SHORT_BINBYTES: u8 = b'C';
 const BINBYTES: u8 = b'B';
 const BINBYTES8: u8 = 0x8e;
+const MARK: u8 = b'(';
+const TUPLE: u8 = b't';
+const TUPLE1: u8 = 0x85;
+const TUPLE2: u8 = 0x86;
 const TUPLE3: u8 = 0x87;
+const NEXT_BUFFER: u8 = 0x97;
+const READONLY_BUFFER: u8 = 0x98;
 const EMPTY_DICT: u8 = b'}';
 const EMPTY_TUPLE: u8 = b')';
 const MEMOIZE: u8 = 0x94;
 const STOP: u8 = b'.';
 
-/// The pickle of `((form, arguments, metadata), {}, ())`.
-pub(crate) fn call(form: Form, arguments: &[u8], metadata: &[u8]) -> Vec<u8> {
-    let mut pickle = Vec::with_capacity(arguments.len() + metadata.len() + 32);
-    pickle.extend(PROTO);
-    pickle.extend([BININT1, form as u8]);
-    push(&mut pickle, arguments);
-    push(&mut pickle, metadata);
-    pickle.extend([TUPLE3, EMPTY_DICT, EMPTY_TUPLE, TUPLE3, STOP]);
-    pickle
+/// Bytes from which on a part of a long call stays out of the pickle.
+const LONG: usize = 1024;
+
+/// The pickle of `((form, arguments, metadata), {}, ())`, and the parts of the arguments that it leaves out.
+#[derive(Debug)]
+pub(crate) struct Call<'a> {
+    pub(crate) pickle: Vec<u8>,
+    pub(crate) outside: Vec<&'a [u8]>,
+}
+
+/// What a worker reads of a call. If all of it has more than `most` bytes, long parts are left out.
+pub(crate) fn call<'a>(
+    form: Form,
+    arguments: &'a [u8],
+    beside: &'a Beside,
+    metadata: &[u8],
+    most: usize,
+) -> Call<'a> {
+    let long: usize = beside.buffers.iter().map(Bytes::len).sum::<usize>() + arguments.len();
+    let rest = metadata.len() + beside.arrays.len() + 10 * beside.buffers.len() + 32;
+    let leaves = long + rest > most;
+    let mut call =
+        Call { pickle: Vec::with_capacity(rest + if leaves { LONG } else { long }), outside: Vec::new() };
+    let number = form as u8 | beside.wanted.map_or(0, |wanted| (wanted as u8) << 4);
+    call.pickle.extend(PROTO);
+    call.pickle.extend([BININT1, number]);
+    if beside.arrays.is_empty() {
+        call.add(arguments, leaves);
+    } else {
+        call.pickle.push(MARK);
+        call.add(arguments, leaves);
+        push(&mut call.pickle, &beside.arrays);
+        beside.buffers.iter().for_each(|buffer| call.add(buffer, leaves));
+        call.pickle.push(TUPLE);
+    }
+    push(&mut call.pickle, metadata);
+    call.pickle.extend([TUPLE3, EMPTY_DICT, EMPTY_TUPLE, TUPLE3, STOP]);
+    call
+}
+
+impl<'a> Call<'a> {
+    fn add(&mut self, part: &'a [u8], leaves: bool) {
+        if leaves && part.len() >= LONG {
+            self.pickle.extend([NEXT_BUFFER, READONLY_BUFFER]);
+            self.outside.push(part);
+        } else {
+            push(&mut self.pickle, part);
+        }
+    }
 }
 
 fn push(pickle: &mut Vec<u8>, bytes: &[u8]) {
@@ -50,61 +101,155 @@ fn push(pickle: &mut Vec<u8>, bytes: &[u8]) {
     pickle.extend_from_slice(bytes);
 }
 
-/// The bytes of a pickle of bytes; `None` if it is anything else.
-fn pickled(mut pickle: Bytes) -> Option<Bytes> {
+/// A part of an answer.
+enum Part {
+    /// Bytes of the pickle.
+    Within(Bytes),
+    /// The next of those that it leaves out.
+    Outside,
+}
+
+/// The bytes of a pickle of bytes, or of a tuple of such and of buffers; `None` if it is anything else.
+fn pickled(mut pickle: Bytes) -> Option<Vec<Part>> {
     if pickle.get(..2) != Some(&PROTO[..]) {
         return None;
     }
     pickle.advance(2);
-    if pickle.first() == Some(&FRAME) {
-        pickle = rest(pickle, 9)?;
+    let mut parts = Vec::new();
+    let mut is_marked = false;
+    loop {
+        let code = pickle.try_get_u8().ok()?;
+        let length = match code {
+            // Frames say what a reader may fetch at once; it is all here.
+            FRAME => {
+                pickle.try_get_u64_le().ok()?;
+                continue;
+            }
+            MEMOIZE => continue,
+            MARK if parts.is_empty() && !is_marked => {
+                is_marked = true;
+                continue;
+            }
+            NEXT_BUFFER => {
+                parts.push(Part::Outside);
+                continue;
+            }
+            READONLY_BUFFER if matches!(parts.last(), Some(Part::Outside)) => continue,
+            TUPLE1 | TUPLE2 | TUPLE3 | TUPLE => {
+                let is_whole = match code {
+                    TUPLE => is_marked,
+                    _ => !is_marked && parts.len() == usize::from(code - TUPLE1) + 1,
+                };
+                let tail = if pickle.first() == Some(&FRAME) { pickle.get(9..)? } else { &pickle[..] };
+                return (is_whole && (tail == [MEMOIZE, STOP] || tail == [STOP])).then_some(parts);
+            }
+            // Bytes alone.
+            STOP => return (parts.len() == 1 && !is_marked && pickle.is_empty()).then_some(parts),
+            SHORT_BINBYTES => u64::from(pickle.try_get_u8().ok()?),
+            BINBYTES => u64::from(pickle.try_get_u32_le().ok()?),
+            BINBYTES8 => pickle.try_get_u64_le().ok()?,
+            _ => return None,
+        };
+        let length = usize::try_from(length).ok().filter(|length| *length <= pickle.len())?;
+        parts.push(Part::Within(pickle.split_to(length)));
     }
-    let (header, length) = match *pickle.first()? {
-        SHORT_BINBYTES => (2, u64::from(*pickle.get(1)?)),
-        BINBYTES => (5, u64::from(u32::from_le_bytes(pickle.get(1..5)?.try_into().ok()?))),
-        BINBYTES8 => (9, u64::from_le_bytes(pickle.get(1..9)?.try_into().ok()?)),
-        _ => return None,
-    };
-    let length = usize::try_from(length).ok()?;
-    let end = length.checked_add(header)?;
-    let tail = pickle.get(end..)?;
-    // Long bytes end their frame, and have one of their own behind them.
-    let tail = if tail.first() == Some(&FRAME) { tail.get(9..)? } else { tail };
-    (tail == [MEMOIZE, STOP] || tail == [STOP]).then(|| pickle.slice(header..end))
 }
 
-fn rest(bytes: Bytes, from: usize) -> Option<Bytes> {
-    (bytes.len() >= from).then(|| bytes.slice(from..))
+/// What a reply consists of.
+struct Parts<'a> {
+    reply: &'a Reply,
+    table: Option<Table<'a>>,
 }
 
-/// The stream of a reply: beside it there is nothing, because bytes are pickled within it.
-fn stream(reply: &Reply) -> Result<Bytes, Failed> {
-    if reply.flags & flags::DESCRIBED == 0 {
-        return Ok(Bytes::copy_from_slice(&reply.bytes));
+fn strange() -> Failed {
+    Failed::new(Code::Internal, "the tool's worker has sent something that is no answer")
+}
+
+impl<'a> Parts<'a> {
+    fn of(reply: &'a Reply) -> Result<Self, Failed> {
+        let described = reply.flags & flags::DESCRIBED != 0;
+        let table = if described { Some(Table::parse(&reply.bytes).map_err(|_| strange())?) } else { None };
+        Ok(Self { reply, table })
     }
-    let strange = || Failed::new(Code::Internal, "the tool's worker has sent a result that cannot be read");
-    let table = Table::parse(&reply.bytes).map_err(|_| strange())?;
-    let entry = table.entry(0).ok_or_else(strange)?;
-    if let Some(inline) = table.inline(&entry) {
-        return Ok(Bytes::copy_from_slice(inline));
+
+    fn pickle(&self) -> Result<Bytes, Failed> {
+        let Some(table) = &self.table else { return Ok(Bytes::copy_from_slice(&self.reply.bytes)) };
+        let mut pickle = Vec::new();
+        self.copy(&table.entry(0).ok_or_else(strange)?, &mut pickle)?;
+        Ok(Bytes::from(pickle))
     }
-    let segment = reply.segments.iter().find(|segment| segment.id() == entry.segment).ok_or_else(strange)?;
-    segment.check(entry.generation).map_err(|_| strange())?;
-    segment.copy_out(entry.offset, entry.length).map(Bytes::from).map_err(|_| strange())
+
+    /// The buffers that the pickle leaves out.
+    fn outside(&self) -> impl Iterator<Item = Entry> + '_ {
+        self.table.iter().flat_map(Table::buffers)
+    }
+
+    /// Appends what an entry names.
+    fn copy(&self, entry: &Entry, into: &mut Vec<u8>) -> Result<(), Failed> {
+        if let Some(inline) = self.table.as_ref().and_then(|table| table.inline(entry)) {
+            into.extend_from_slice(inline);
+            return Ok(());
+        }
+        let mut segments = self.reply.segments.iter();
+        let segment = segments.find(|segment| segment.id() == entry.segment).ok_or_else(strange)?;
+        segment.check(entry.generation).map_err(|_| strange())?;
+        segment.copy_to(entry.offset, entry.length, into).map_err(|_| strange())
+    }
 }
 
 /// What a reply that is no exception says.
 pub(crate) fn answer(reply: &Reply) -> Result<Answer, Failed> {
-    let strange = || Failed::new(Code::Internal, "the tool's worker has sent something that is no answer");
     if reply.flags & flags::EMPTY != 0 {
         return Err(strange());
     }
-    opened(pickled(stream(reply)?).ok_or_else(strange)?)
+    let from = Parts::of(reply)?;
+    let mut parts = pickled(from.pickle()?).ok_or_else(strange)?.into_iter();
+    let Some(Part::Within(first)) = parts.next() else { return Err(strange()) };
+    if parts.len() == 0 {
+        return opened(first);
+    }
+    // A result that is bytes stands behind its form; arrays stand behind a header.
+    let form = match first.first() {
+        Some(&kind) if kind == Form::Raw as u8 && first.len() == 1 && parts.len() == 1 => Form::Raw,
+        Some(&kind) if kind == Form::Arrays as u8 => Form::Arrays,
+        _ => return Err(strange()),
+    };
+    let mut outside = from.outside();
+    let parts: Vec<_> = parts
+        .map(|part| match part {
+            Part::Within(bytes) => Some((Some(bytes), None)),
+            // A buffer in a shared array takes two entries. A worker copies what it answers.
+            Part::Outside => {
+                outside.next().filter(|entry| !entry.is_shared()).map(|entry| (None, Some(entry)))
+            }
+        })
+        .collect::<Option<_>>()
+        .ok_or_else(strange)?;
+    let lengths = parts.iter().map(|(within, entry)| {
+        within.as_ref().map_or_else(|| entry.map_or(0, |entry| entry.length), |bytes| bytes.len() as u64)
+    });
+    // The room is asked for when the first part has been found to exist: its length may be anything.
+    let whole = lengths.fold(0_u64, u64::saturating_add).min(self::MOST_AHEAD);
+    let whole = usize::try_from(whole).unwrap_or_default();
+    let mut bytes = match form {
+        Form::Arrays => Results::joined(&first[1..], whole),
+        _ => Vec::with_capacity(whole),
+    };
+    for (within, entry) in parts {
+        match (within, entry) {
+            (Some(within), _) => bytes.extend_from_slice(&within),
+            (None, Some(entry)) => from.copy(&entry, &mut bytes)?,
+            (None, None) => return Err(strange()),
+        }
+    }
+    Ok(Answer { form, bytes: Bytes::from(bytes) })
 }
+
+/// Bytes that are asked for before the parts of an answer are found to be as long as they say.
+const MOST_AHEAD: u64 = 1 << 30;
 
 /// What the bytes of an answer say.
 pub(crate) fn opened(bytes: Bytes) -> Result<Answer, Failed> {
-    let strange = || Failed::new(Code::Internal, "the tool's worker has sent something that is no answer");
     let kind = *bytes.first().ok_or_else(strange)?;
     let content = bytes.slice(1..);
     if kind == 0 {
@@ -130,6 +275,8 @@ fn described(violation: &Violation) -> String {
 
 #[cfg(test)]
 mod tests {
+    use ropewalk_pool::codec::{Part as Piece, table};
+
     use super::*;
 
     /// A reply with this stream.
@@ -151,12 +298,63 @@ mod tests {
         pickle
     }
 
+    /// The pickle of a call, and the lengths of what is left out of it.
+    fn written(form: Form, arguments: &[u8], beside: &Beside, most: usize) -> (Vec<u8>, Vec<usize>) {
+        let call = call(form, arguments, beside, b"", most);
+        (call.pickle, call.outside.iter().map(|part| part.len()).collect())
+    }
+
     #[test]
     fn a_call_is_what_pickle_writes() {
-        let wanted = b"\x80\x05K\x01C\x02{}C\x00\x87})\x87.";
-        assert_eq!(call(Form::Json, b"{}", b""), wanted);
-        let long = call(Form::Raw, &[7; 300], b"m");
+        let none = Beside::default();
+        let wanted = b"\x80\x05K\x01C\x02{}C\x00\x87})\x87.".to_vec();
+        assert_eq!(written(Form::Json, b"{}", &none, 1 << 20), (wanted, vec![]));
+        let (long, _) = written(Form::Raw, &[7; 300], &none, 1 << 20);
         assert_eq!(long.get(..9), Some(&b"\x80\x05K\x03B\x2c\x01\x00\x00"[..]));
+    }
+
+    #[test]
+    fn long_parts_are_left_out_of_long_calls() {
+        let (none, most) = (Beside::default(), 4 * LONG);
+        let (pickle, outside) = written(Form::Raw, &vec![7; most], &none, most);
+        assert_eq!((&pickle[..], outside), (&b"\x80\x05K\x03\x97\x98C\x00\x87})\x87."[..], vec![most]));
+        assert!(written(Form::Raw, &vec![7; most - 64], &none, most).1.is_empty());
+        let buffers = [LONG - 1, LONG, most].map(|length| Bytes::from(vec![1; length])).to_vec();
+        let beside = Beside { arrays: Bytes::from_static(b"[]"), buffers, wanted: Some(Form::Json) };
+        let (pickle, outside) = written(Form::Arrays, b"{}", &beside, most);
+        assert_eq!(outside, [LONG, most]);
+        assert_eq!(pickle.get(..14), Some(&b"\x80\x05K\x14(C\x02{}C\x02[]B"[..]));
+        assert!(pickle.ends_with(b"\x97\x98\x97\x98tC\x00\x87})\x87."));
+    }
+
+    /// A reply whose buffers lie in its record.
+    fn described(pickle: &[u8], buffers: &[&[u8]]) -> Reply {
+        let parts: Vec<_> = std::iter::once(&pickle).chain(buffers).map(|part| Piece::Inline(part)).collect();
+        Reply { flags: flags::DESCRIBED, bytes: table::write(0, &parts, &[]), segments: Vec::new() }
+    }
+
+    #[test]
+    fn buffers_stand_behind_what_says_what_they_are() {
+        let pickle = b"\x80\x05C\x01\x03\x94\x97\x98\x86\x94.";
+        let raw = answer(&described(pickle, &[b"bytes"])).expect("an answer");
+        assert_eq!((raw.form, &raw.bytes[..]), (Form::Raw, &b"bytes"[..]));
+        let header = br#"["list", [[null, "uint8", [1]], [null, "uint8", [2]]]]"#;
+        let mut pickle = b"\x80\x05(".to_vec();
+        push(&mut pickle, &[&[4], &header[..]].concat());
+        pickle.extend(b"\x97\x98C\x02yzt\x94.");
+        let arrays = answer(&described(&pickle, &[b"x"])).expect("an answer");
+        let read = Results::read(&arrays.bytes).expect("arrays");
+        assert_eq!((arrays.form, read.items.len()), (Form::Arrays, 2));
+        // A buffer that is not there, one that nobody asked for, and an answer that starts with one.
+        assert!(answer(&described(&pickle, &[])).is_err());
+        assert!(answer(&reply(pickle)).is_err());
+        assert!(answer(&described(b"\x80\x05\x97\x98.", &[b"x"])).is_err());
+        assert!(answer(&described(b"\x80\x05C\x01\x01\x97\x98\x86.", &[b"{}"])).is_err());
+        let far = Entry { segment: 9, generation: 1, offset: 0, length: u64::MAX };
+        let parts = [Piece::Inline(b"\x80\x05C\x01\x03\x97\x86."), Piece::Placed(far)];
+        let far =
+            Reply { flags: flags::DESCRIBED, bytes: table::write(0, &parts, &[]), segments: Vec::new() };
+        assert!(answer(&far).is_err());
     }
 
     #[test]

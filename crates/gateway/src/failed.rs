@@ -188,7 +188,7 @@ impl Failed {
 }
 
 /// A name of a caller's, for a text.
-fn shortened(name: &str) -> &str {
+pub(crate) fn shortened(name: &str) -> &str {
     let end = name.char_indices().nth(64).map_or(name.len(), |(at, _)| at);
     name.get(..end).unwrap_or_default()
 }

@@ -5,6 +5,7 @@
 
 #![forbid(unsafe_code)]
 
+mod arrays;
 mod call;
 mod clients;
 mod depth;
@@ -13,8 +14,13 @@ mod engine;
 mod envelope;
 mod explain;
 mod failed;
+#[cfg(any(test, fuzzing))]
+#[doc(hidden)]
+pub mod fuzzing;
+mod generated;
 mod guard;
 mod http;
+mod kserve;
 mod listener;
 mod mcp;
 mod rpc;
@@ -22,7 +28,7 @@ mod server;
 mod telemetry;
 mod tool;
 
-pub use call::{Answer, Form, Items, Progress, Readiness, Reports, Request, Runner};
+pub use call::{Answer, Beside, Form, Items, Progress, Readiness, Reports, Request, Runner};
 pub use clients::{Caller, Clients, Digest, Known, Rate, digest_of};
 pub use driver::Driver;
 pub use engine::Engines;

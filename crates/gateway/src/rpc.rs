@@ -6,8 +6,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use connectrpc::{
-    ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, Limits, Protocol as Wire, RequestContext,
-    Response, Router, ServiceRequest, ServiceResult, ServiceStream,
+    CompressionPolicy, ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, Limits, Protocol as Wire,
+    RequestContext, Response, Router, ServiceRequest, ServiceResult, ServiceStream,
 };
 use connectrpc_health::{Checker, HealthService, Status};
 use connectrpc_reflection::{ReflectionError, Reflector};
@@ -15,41 +15,45 @@ use futures::StreamExt as _;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::{Map, Value};
 
-use crate::call::{Answer, Form, Readiness, Request};
+use crate::arrays::{Array, Dtype, Given, Item, Kind, Named, Results, lengths};
+use crate::call::{Answer, Beside, Form, Readiness, Request};
 use crate::clients::Caller;
-use crate::failed::{Code, Failed};
+use crate::envelope::invalid;
+use crate::failed::{Code, Failed, Violation, shortened};
+use crate::generated::{DESCRIPTORS, inference, ropewalk::v1 as proto};
 use crate::http::{Shared, whole_seconds};
+use crate::kserve;
 use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
 
-mod generated {
-    #![allow(missing_docs, unreachable_pub, clippy::all)]
-    connectrpc::include_generated!();
-}
-
-use generated::ropewalk::v1 as proto;
-
 /// After how many milliseconds a client may try again.
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
-/// What `tools.proto` compiles to.
-const DESCRIPTORS: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/descriptors.bin"));
 
 pub(crate) fn service(shared: Arc<Shared>) -> Result<ConnectRpcService, ReflectionError> {
     let limits =
         Limits::default().with_max_request_body_size(shared.largest).with_max_message_size(shared.largest);
     let health = Arc::new(HealthService::new(Health(Arc::clone(&shared))));
-    let router = Router::new().add_service(Arc::new(Service(shared))).add_service(health);
+    let models = kserve::Service(Arc::new(kserve::Models::new(Arc::clone(&shared))));
+    let router = Router::new()
+        .add_service(Arc::new(Service(shared)))
+        .add_service(Arc::new(models))
+        .add_service(health);
     let router = connectrpc_health::apply_request_limits(router, connectrpc_health::request_limits());
     let reflector = Reflector::from_descriptor_set_bytes(DESCRIPTORS)?;
-    Ok(connectrpc_reflection::install(router, reflector).into_axum_service().with_limits(limits))
+    // Numbers hardly shrink, and gzip takes ten milliseconds for each megabyte of an answer: on a machine and within a
+    // data centre it is slower than the network. Requests may be compressed.
+    let plain = CompressionPolicy::disabled();
+    let service = connectrpc_reflection::install(router, reflector).into_axum_service();
+    Ok(service.with_limits(limits).with_compression_policy(plain))
 }
 
-/// `grpc.health.v1.Health`, for the whole server and for its one service.
+/// `grpc.health.v1.Health`, for the whole server and for each of its services.
 struct Health(Arc<Shared>);
 
 impl Checker for Health {
     async fn check(&self, service: &str) -> Result<Status, ConnectError> {
-        if !matches!(service, "" | proto::TOOLS_SERVICE_NAME) {
+        if !matches!(service, "" | proto::TOOLS_SERVICE_NAME | inference::GRPC_INFERENCE_SERVICE_SERVICE_NAME)
+        {
             return Err(ConnectError::not_found("there is no such service"));
         }
         Ok(match self.0.runner.readiness() {
@@ -80,7 +84,10 @@ impl Service {
             Err(failed) => failed,
             Ok(tool) if tool.streams == streams => {
                 let (tool, deadline) = (Arc::clone(tool), context.deadline());
-                return Ok(request(tool, arguments.into_option(), metadata, deadline, watched));
+                match given(arguments.into_option()) {
+                    Ok(given) => return Ok(request(tool, given, metadata, deadline, watched)),
+                    Err(wrong) => wrong,
+                }
             }
             Ok(tool) if tool.streams => {
                 Failed::new(Code::FailedPrecondition, "the tool streams: call it by ExecuteStream")
@@ -101,37 +108,102 @@ fn protocol(context: &RequestContext) -> Protocol {
     }
 }
 
+/// What a message gives to the tool.
+pub(crate) fn given(value: Option<proto::Value>) -> Result<Given, Failed> {
+    let plain = |form, arguments| Ok(Given { form, arguments, beside: Beside::default() });
+    let Some(kind) = value.and_then(|value| value.kind) else {
+        return plain(Form::Json, Bytes::from_static(b"{}"));
+    };
+    match kind {
+        proto::value::Kind::Json(bytes) => plain(Form::Json, bytes),
+        proto::value::Kind::Msgpack(bytes) => plain(Form::Msgpack, bytes),
+        proto::value::Kind::Raw(bytes) => plain(Form::Raw, bytes),
+        proto::value::Kind::Array(array) => {
+            let wrong = |description| invalid(vec![Violation { field: String::new(), description }]);
+            Ok(Given::one(array_of(*array).map_err(wrong)?))
+        }
+        proto::value::Kind::Values(values) => named(*values),
+        proto::value::Kind::List(_) => {
+            Err(Failed::new(Code::InvalidArgument, "arguments have names: send values"))
+        }
+    }
+}
+
+/// Arguments by their names.
+fn named(values: proto::Values) -> Result<Given, Failed> {
+    let mut named = Named::default();
+    for (name, value) in values.values {
+        match value.kind {
+            Some(proto::value::Kind::Json(text)) => named.add_json(&name, &text),
+            Some(proto::value::Kind::Array(array)) => match array_of(*array) {
+                Ok(array) => named.add_array(&name, array),
+                Err(wrong) => named.refuse(&name, wrong),
+            },
+            _ => named.refuse(&name, String::from("among values there are JSON and arrays")),
+        }
+    }
+    if named.wrong.is_empty() { Ok(named.given()) } else { Err(invalid(named.wrong)) }
+}
+
+fn array_of(message: proto::Array) -> Result<Array, String> {
+    let dtype = Dtype::of_name(&message.dtype)
+        .ok_or_else(|| format!("there is no type of items named {:?}", shortened(&message.dtype)))?;
+    Array::new(dtype, lengths(&message.shape)?, message.data)
+}
+
 /// The call of a tool.
 fn request(
     tool: Arc<Tool>,
-    arguments: Option<proto::Value>,
+    given: Given,
     metadata: impl IntoIterator<Item = (String, String)>,
     deadline: Option<Instant>,
     watched: Watched,
 ) -> Request {
-    let (form, arguments) = arguments.and_then(|value| value.kind).map_or_else(
-        || (Form::Json, Bytes::from_static(b"{}")),
-        |kind| match kind {
-            proto::value::Kind::Json(bytes) => (Form::Json, Bytes::from(bytes)),
-            proto::value::Kind::Msgpack(bytes) => (Form::Msgpack, Bytes::from(bytes)),
-            proto::value::Kind::Raw(bytes) => (Form::Raw, Bytes::from(bytes)),
-        },
-    );
+    let Given { form, arguments, beside } = given;
     let mut given: Map<String, Value> =
         metadata.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
     watched.add_context(&mut given);
     let metadata =
         if given.is_empty() { Bytes::new() } else { Bytes::from(Value::Object(given).to_string()) };
-    Request { tool, form, arguments, metadata, deadline, reports: None, watched }
+    Request { tool, form, arguments, beside, metadata, deadline, reports: None, watched }
 }
 
 /// What a tool gave, as a message.
-fn value(answer: Answer) -> proto::Value {
-    let bytes = Vec::from(answer.bytes);
+pub(crate) fn value(answer: Answer) -> Result<proto::Value, Failed> {
+    use proto::value::Kind as Of;
     let kind = match answer.form {
-        Form::Json => proto::value::Kind::Json(bytes),
-        Form::Msgpack => proto::value::Kind::Msgpack(bytes),
-        Form::Raw => proto::value::Kind::Raw(bytes),
+        Form::Json => Of::Json(answer.bytes),
+        Form::Msgpack => Of::Msgpack(answer.bytes),
+        Form::Raw => Of::Raw(answer.bytes),
+        Form::Arrays | Form::Array => {
+            let strange = || Failed::new(Code::Internal, "the tool's worker has sent arrays that are none");
+            let Results { kind, items } = Results::read(&answer.bytes).ok_or_else(strange)?;
+            let mut items = items.into_iter().map(|(name, item)| (name.unwrap_or_default(), part(item)));
+            match kind {
+                Kind::Array => return items.next().map(|(_, value)| value).ok_or_else(strange),
+                Kind::List => {
+                    let items = items.map(|(_, value)| value).collect();
+                    Of::List(Box::new(proto::List { items, ..Default::default() }))
+                }
+                Kind::Values => {
+                    Of::Values(Box::new(proto::Values { values: items.collect(), ..Default::default() }))
+                }
+            }
+        }
+    };
+    Ok(proto::Value { kind: Some(kind), ..Default::default() })
+}
+
+/// A part of a result, as a message.
+fn part(item: Item) -> proto::Value {
+    let kind = match item {
+        Item::Json(text) => proto::value::Kind::Json(text),
+        Item::Array(Array { dtype, shape, data }) => proto::value::Kind::Array(Box::new(proto::Array {
+            dtype: dtype.name().to_owned(),
+            shape: shape.into_iter().map(|length| i64::try_from(length).unwrap_or(i64::MAX)).collect(),
+            data,
+            ..Default::default()
+        })),
     };
     proto::Value { kind: Some(kind), ..Default::default() }
 }
@@ -191,8 +263,9 @@ impl proto::Tools for Service {
         let request = self.request(&context, request.to_owned_message(), false)?;
         let watched = request.watched.clone();
         let answer = self.0.runner.call(request).await.inspect_err(|failed| watched.failed(failed))?;
+        let result = value(answer).inspect_err(|failed| watched.failed(failed))?;
         watched.ended();
-        Response::ok(proto::ExecuteResponse { result: Some(value(answer)).into(), ..Default::default() })
+        Response::ok(proto::ExecuteResponse { result: Some(result).into(), ..Default::default() })
     }
 
     async fn execute_stream(
@@ -205,8 +278,8 @@ impl proto::Tools for Service {
         let watched = request.watched.clone();
         let items = self.0.runner.stream(request).await.inspect_err(|failed| watched.failed(failed))?;
         Ok(Response::stream(watched.over(items).map(|item| {
-            let item = item.map_err(ConnectError::from)?;
-            Ok(proto::ExecuteStreamResponse { item: Some(value(item)).into(), ..Default::default() })
+            let item = item.and_then(value)?;
+            Ok(proto::ExecuteStreamResponse { item: Some(item).into(), ..Default::default() })
         })))
     }
 

@@ -260,7 +260,7 @@ fn opened(settings: &Settings) -> io::Result<(Listening, Vec<Source>)> {
 /// Serves what is no path of HTTP's own: calls of services, and what does not exist.
 async fn otherwise(mut services: ConnectRpcService, request: Request) -> Response {
     let path = request.uri().path();
-    let of_service = path.starts_with("/ropewalk.") || path.starts_with("/grpc.");
+    let of_service = ["/ropewalk.", "/grpc.", "/inference."].iter().any(|start| path.starts_with(start));
     let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     // A client of gRPC expects an answer of gRPC.
     if of_service || media_type.starts_with(b"application/grpc") {

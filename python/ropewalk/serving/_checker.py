@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import inspect
 import json
+import sys
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 #: The forms of arguments and results, as the gateway numbers them (`crates/gateway/src/call.rs`).
-JSON, MSGPACK, RAW = 1, 2, 3
+JSON, MSGPACK, RAW, ARRAYS, ARRAY = 1, 2, 3, 4, 5
 #: The first byte of an answer that lists what is wrong with the arguments.
 WRONG = 0
 
@@ -75,5 +76,12 @@ def plain(value: Any) -> Any:
     """
     listed = getattr(value, "tolist", None)
     if callable(listed):
-        return listed()
+        # JSON has no complex numbers, but pairs.
+        is_complex = getattr(getattr(value, "dtype", None), "kind", None) == "c"
+        return _pairs(value) if is_complex else listed()
     raise TypeError(f"a result of type {type(value).__name__!r} cannot be written as JSON")
+
+
+def _pairs(value: Any) -> Any:
+    numpy: Any = sys.modules["numpy"]
+    return numpy.stack((value.real, value.imag), axis=-1).tolist()

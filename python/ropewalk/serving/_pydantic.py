@@ -7,6 +7,7 @@ from typing import Any, NotRequired
 
 import pydantic
 import pydantic_core
+from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
 from ropewalk.serving._checker import JSON, MSGPACK, Parameter, Schema, Violations, plain
@@ -19,6 +20,16 @@ _CONFIG = pydantic.ConfigDict(
     val_json_bytes="base64",
     ser_json_bytes="base64",
 )
+
+
+class _Schemas(GenerateJsonSchema):
+    """JSON Schemas that say how JSON has bytes."""
+
+    def bytes_schema(self, schema: Any) -> dict[str, Any]:
+        """Returns the schema of bytes: `byte` is OpenAPI's word for base64."""
+        made: dict[str, Any] = {"type": "string", "format": "byte", "contentEncoding": "base64"}
+        self.update_with_validations(made, schema, self.ValidationsMapping.bytes)
+        return made
 
 
 class Pydantic:
@@ -39,7 +50,7 @@ class Pydantic:
 
     def arguments_schema(self) -> Schema:
         """See `Checker`."""
-        schema = self._arguments.json_schema()
+        schema = self._arguments.json_schema(schema_generator=_Schemas)
         schema.pop("title", None)
         return schema
 
@@ -48,7 +59,9 @@ class Pydantic:
         if self._returned is Any:
             return {}
         try:
-            return pydantic.TypeAdapter(self._returned).json_schema(mode="serialization")
+            return pydantic.TypeAdapter(self._returned).json_schema(
+                mode="serialization", schema_generator=_Schemas
+            )
         except pydantic.errors.PydanticUserError:
             # The class of a result needs no schema: it is written as it comes.
             return {}

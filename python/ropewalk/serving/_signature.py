@@ -12,10 +12,15 @@ import json
 import types
 import typing
 from collections.abc import Callable, Iterator
+from pickle import PickleBuffer
 from typing import Any, cast
 
 from ropewalk._errors import ExtraMissing, ServingError
-from ropewalk.serving._checker import JSON, MSGPACK, RAW, Checker, Parameter, Schema, Violations
+from ropewalk.serving import _arrays
+from ropewalk.serving._checker import ARRAYS, JSON, MSGPACK, RAW, Checker, Parameter, Schema, Violations
+
+#: Bytes of a result from which on it is not copied.
+_LONG = 1 << 16
 
 
 class Signature:
@@ -31,7 +36,13 @@ class Signature:
         parameters, returned = _annotations(function)
         if streams:
             returned = _item(returned)
-        self._checker = _checker(function, parameters, returned)
+        try:
+            self._arrays = _arrays.Arrays(parameters)
+            self._result = _arrays.result_schema(returned)
+        except ValueError as error:
+            raise ServingError(f"an annotation of the tool {function.__name__!r}: {error}") from error
+        others = self._arrays.others(parameters)
+        self._checker = _checker(function, others, returned if self._result is None else Any)
         self._parameters = parameters
         self._raw = parameters[0].name if [p.annotation for p in parameters] == [bytes] else None
 
@@ -39,6 +50,7 @@ class Signature:
         """Returns the JSON Schema of the arguments."""
         schema = self._checker.arguments_schema()
         properties = cast("dict[str, Schema]", schema.get("properties", {}))
+        self._arrays.describe(properties)
         for parameter in self._parameters:
             if not parameter.is_required and "default" not in properties[parameter.name]:
                 _add_default(properties[parameter.name], parameter.default)
@@ -46,27 +58,45 @@ class Signature:
 
     def output_schema(self) -> str:
         """Returns the JSON Schema of the result, or of each item of a stream."""
-        return json.dumps(self._checker.result_schema())
+        return json.dumps(self._checker.result_schema() if self._result is None else self._result)
 
-    def decode(self, form: int, data: bytes) -> dict[str, Any]:
-        """Reads arguments.
+    def decode(self, form: int, data: _arrays.Given) -> dict[str, Any]:
+        """Reads arguments. The four lower bits of `form` are theirs.
 
         Raises:
             Violations: they do not fit.
         """
-        if form == RAW:
-            if self._raw is None:
-                raise Violations(("", "the tool takes no raw bytes: it has not one parameter of type bytes"))
-            return {self._raw: data}
+        form &= 15
         try:
-            return self._checker.arguments(form, data)
+            if form == ARRAYS:
+                return self._arrays.decode(
+                    cast("Any", data), lambda text: self._checker.arguments(JSON, text)
+                )
+            # What is long comes as a view of shared memory.
+            data = data if isinstance(data, bytes) else bytes(cast("Any", data))
+            if form != RAW:
+                return self._arrays.of_lists(self._checker.arguments(form, data))
         except RecursionError:
             raise Violations(("", "the arguments are nested too deeply")) from None
+        if self._raw is None:
+            raise Violations(("", "the tool takes no raw bytes: it has not one parameter of type bytes"))
+        return {self._raw: data}
 
-    def encode(self, form: int, value: Any) -> bytes:
-        """Writes a result, or an item of a stream: its form, then its bytes. Bytes stay as they are."""
+    def encode(self, form: int, value: Any) -> _arrays.Answer:
+        """Writes a result, or an item of a stream: its form, then its bytes. Bytes stay as they are.
+
+        The upper bits of `form` say how the caller wants it; if they do not, it is as the arguments were.
+        """
         if isinstance(value, (bytes, bytearray, memoryview)):
-            return b"\x03" + value
+            view = memoryview(cast("bytes", value))
+            if view.nbytes < _LONG or not view.c_contiguous:
+                return b"\x03" + value
+            return b"\x03", PickleBuffer(view.toreadonly())
+        form = form >> 4 or form
+        if form >= ARRAYS:
+            made = _arrays.encode(form, value, lambda part: self._checker.result(JSON, part))
+            if made is not None:
+                return made
         if form == MSGPACK:
             return b"\x02" + self._checker.result(form, value)
         return b"\x01" + self._checker.result(JSON, value)

@@ -12,12 +12,13 @@ from ropewalk._current import HERE
 from ropewalk._errors import ResultEncodeError
 from ropewalk._target import Place, module_at
 from ropewalk.pool.wire._streams import iterate
+from ropewalk.serving._arrays import Answer, Given
 from ropewalk.serving._checker import Violations
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool, tool_of
 
 #: Called with the number of a form, the arguments and the metadata.
-Run: TypeAlias = Callable[[int, bytes, bytes], Any]
+Run: TypeAlias = Callable[[int, Given, bytes], Any]
 
 
 def tools_of(module: ModuleType) -> dict[str, Tool]:
@@ -81,7 +82,7 @@ class Call:
         self.__module__ = place.name.rpartition(":")[0]
         self.__name__ = self.__qualname__ = function
 
-    def __call__(self, form: int, arguments: bytes, metadata: bytes) -> Any:
+    def __call__(self, form: int, arguments: Given, metadata: bytes) -> Any:
         run = self._run
         if run is None:
             run = self._run = _app(self._place).run(self._tool)
@@ -119,7 +120,7 @@ def _once(calls: Iterable[Callable[[], object] | None]) -> list[Callable[[], obj
     return found
 
 
-def _written(tool: Tool, signature: Signature, form: int, value: Any) -> bytes:
+def _written(tool: Tool, signature: Signature, form: int, value: Any) -> Answer:
     try:
         return signature.encode(form, value)
     except Exception as error:
@@ -134,7 +135,7 @@ def _called(tool: Tool) -> Run:
     signature = Signature(tool.function, streams=False)
     function, decode = tool.function, signature.decode
 
-    def run(form: int, arguments: bytes, metadata: bytes) -> bytes:
+    def run(form: int, arguments: Given, metadata: bytes) -> Answer:
         try:
             given = decode(form, arguments)
         except Violations as wrong:
@@ -153,7 +154,7 @@ def _streamed(tool: Tool) -> Run:
     signature = Signature(tool.function, streams=True)
     function, decode = tool.function, signature.decode
 
-    def run(form: int, arguments: bytes, metadata: bytes) -> Iterator[bytes]:
+    def run(form: int, arguments: Given, metadata: bytes) -> Iterator[Answer]:
         try:
             given = decode(form, arguments)
         except Violations as wrong:

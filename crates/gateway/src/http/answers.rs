@@ -7,11 +7,19 @@ use axum::response::{IntoResponse, Response};
 use http::header::{CONTENT_TYPE, HeaderValue, RETRY_AFTER};
 use serde_json::json;
 
-use crate::call::Answer;
-use crate::failed::{Failed, Violation};
+use super::npy;
+use crate::arrays::Results;
+use crate::call::{Answer, Form};
+use crate::failed::{Code, Failed, Violation};
 
 impl IntoResponse for Answer {
     fn into_response(self) -> Response {
+        if self.form == Form::Arrays {
+            return match Results::read(&self.bytes).and_then(Results::only) {
+                Some(array) => npy::answer(&array),
+                None => Failed::new(Code::Internal, "the tool's worker has sent no array").into_response(),
+            };
+        }
         let mut response = Response::new(Body::from(self.bytes));
         response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static(self.form.media_type()));
         response

@@ -1,6 +1,7 @@
 //! HTTP: tools by POST, streams as server-sent events or JSON Lines, and what operators ask for.
 
 mod answers;
+mod npy;
 mod openapi;
 mod tools;
 

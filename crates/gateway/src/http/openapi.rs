@@ -35,17 +35,45 @@ pub(super) fn document<'a>(tools: impl Iterator<Item = &'a Arc<Tool>>) -> String
     document.to_string()
 }
 
+/// Why a call has no result, by its status.
+const FAILURES: [(&str, &str); 12] = [
+    ("400", "The request is malformed."),
+    ("401", "The caller did not say who it is."),
+    ("403", "The caller may not do this."),
+    ("408", "The body did not come in time."),
+    ("413", "The body is larger than the server takes."),
+    ("415", "The body is of a media type that is not read."),
+    ("422", "The arguments do not fit, or the tool says so: each violation names a field."),
+    ("429", "The server is full: try again after some seconds."),
+    ("499", "The call was cancelled."),
+    ("500", "The tool raised, or its result cannot be written."),
+    ("503", "The tool's worker died, or the server leaves: the call may be tried again."),
+    ("504", "The time of the caller, or that of the tool, is up."),
+];
+
 fn operation(tool: &Tool, schemas: &mut Map<String, Value>) -> Value {
     let mut schema = |text: &str, role: &str| hoisted(text, &format!("{}.{role}", tool.name), schemas);
-    let content = |schema: Value| json!({"application/json": {"schema": schema}});
-    let streamed = |schema: Value| {
-        let item = json!({"schema": schema});
-        json!({"application/jsonl": item.clone(), "text/event-stream": item})
-    };
     let input = schema(&tool.input_schema, "input");
     let output = schema(&tool.output_schema, "output");
-    let failure = json!({"description": "Why there is no result.",
-        "content": content(json!({"$ref": "#/components/schemas/Error"}))});
+    let success = json!({"description": "The result.",
+        "content": if tool.streams { streamed(&output) } else { answered(&output) }});
+    let failure = |text: &str| {
+        let content = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}});
+        json!({"description": text, "content": content})
+    };
+    let mut responses = Map::new();
+    responses.insert(String::from("200"), success);
+    for (status, text) in FAILURES {
+        let mut failure = failure(text);
+        if status == "429" {
+            let seconds = json!({"schema": {"type": "integer", "minimum": 1}, "required": false,
+                "description": "Seconds after which a new try is worth it, if the server is what is full."});
+            failure["headers"] = json!({ "Retry-After": seconds });
+        }
+        responses.insert(status.to_owned(), failure);
+    }
+    // A tool chooses among other statuses itself.
+    responses.insert(String::from("default"), failure("Why there is no result."));
     json!({
         "operationId": *tool.name,
         "description": tool.description,
@@ -53,13 +81,57 @@ fn operation(tool: &Tool, schemas: &mut Map<String, Value>) -> Value {
             "name": "X-Ropewalk-Timeout", "in": "header", "required": false,
             "description": "Seconds that the caller waits.", "schema": {"type": "number", "minimum": 0},
         }],
-        "requestBody": {"required": true, "content": content(input)},
-        "responses": {
-            "200": {"description": "The result.",
-                "content": if tool.streams { streamed(output) } else { content(output) }},
-            "default": failure,
-        },
+        "requestBody": {"required": true, "content": taken(input)},
+        "responses": responses,
     })
+}
+
+/// What stands in a schema for an array; `python/ropewalk/serving/_arrays.py` writes it.
+const ARRAY: &str = "x-ropewalk-array";
+
+/// Whether a schema is that of bytes.
+fn is_binary(schema: &Value) -> bool {
+    schema.get("contentEncoding").is_some()
+        || matches!(schema.get("format").and_then(Value::as_str), Some("binary" | "base64url"))
+}
+
+/// The media types that a tool takes: one of its own for a parameter that is alone in being bytes, or an array.
+fn taken(schema: Value) -> Value {
+    let mut content = Map::new();
+    let properties: Vec<_> =
+        schema.get("properties").and_then(Value::as_object).into_iter().flatten().collect();
+    if matches!(properties[..], [(_, only)] if is_binary(only)) {
+        content.insert(String::from("application/octet-stream"), json!({}));
+    }
+    if properties.iter().filter(|(_, one)| one.get(ARRAY).is_some()).count() == 1 {
+        content.insert(String::from("application/x-npy"), json!({}));
+    }
+    content.insert(String::from("application/json"), json!({ "schema": schema }));
+    Value::Object(content)
+}
+
+/// The media types of a result.
+fn answered(schema: &Value) -> Value {
+    let bytes = ("application/octet-stream", json!({}));
+    let json = ("application/json", json!({ "schema": schema }));
+    // Without an annotation it may be anything.
+    let says_nothing = schema.as_object().is_none_or(Map::is_empty);
+    let content: Vec<(&str, Value)> = if is_binary(schema) {
+        vec![bytes]
+    } else if says_nothing {
+        vec![bytes, json]
+    } else if schema.get(ARRAY).is_some() {
+        vec![json, ("application/x-npy", json!({}))]
+    } else {
+        vec![json]
+    };
+    Value::from_iter(content)
+}
+
+/// Those of a stream.
+fn streamed(schema: &Value) -> Value {
+    let item = json!({ "schema": schema });
+    json!({"application/jsonl": item.clone(), "text/event-stream": item})
 }
 
 /// A schema whose definitions stand among the document's components: its references begin at the document's root.

@@ -19,7 +19,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::{Shared, answers};
+use super::{Shared, answers, npy};
 use crate::call::{Answer, Form, Items, Request};
 use crate::clients::Caller;
 use crate::failed::{Code, Failed};
@@ -83,12 +83,14 @@ async fn called(
     let deadline = deadline(&parts.headers)?;
     let metadata = metadata(&parts.headers, watched);
     let arguments = read(body, shared.largest, shared.patience).await?;
+    let given = npy::given(form, arguments, &parts.headers, tool.streams)?;
     let tool = Arc::clone(tool);
     let watched = watched.clone();
     let request = Request {
         tool: Arc::clone(&tool),
-        form,
-        arguments,
+        form: given.form,
+        arguments: given.arguments,
+        beside: given.beside,
         metadata,
         deadline,
         reports: None,
@@ -120,10 +122,12 @@ fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
         "application/json" | "" => Form::Json,
         "application/msgpack" | "application/x-msgpack" | "application/vnd.msgpack" => Form::Msgpack,
         "application/octet-stream" => Form::Raw,
+        npy::MEDIA_TYPE => Form::Array,
         _ => {
             return Err(Failed::new(
                 Code::InvalidArgument,
-                "the body must be application/json, application/msgpack or application/octet-stream",
+                "the body must be application/json, application/msgpack, application/octet-stream or \
+                 application/x-npy",
             )
             .with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
         }
@@ -134,7 +138,8 @@ fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
 fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
     let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
     let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
-    let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
+    let time = seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
     let wrong =
         || Failed::new(Code::InvalidArgument, "the header X-Ropewalk-Timeout must be a number of seconds");
     // A time beyond the clock is none.
@@ -201,8 +206,13 @@ fn unread(error: &(dyn Error + Send + Sync + 'static), largest: usize) -> Failed
 }
 
 fn wants_events(headers: &HeaderMap) -> bool {
+    accepts(headers, "text/event-stream")
+}
+
+/// Whether a caller names this media type among those that it takes.
+pub(super) fn accepts(headers: &HeaderMap, media_type: &str) -> bool {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
-    accepted.flat_map(|value| value.split(',')).any(|one| one.trim().starts_with("text/event-stream"))
+    accepted.flat_map(|value| value.split(',')).any(|one| one.trim().starts_with(media_type))
 }
 
 /// An item as JSON: bytes are written in base64, as they are within JSON.

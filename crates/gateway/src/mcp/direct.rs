@@ -18,7 +18,7 @@ use super::answers::Said;
 use super::handler::{Handler, metadata};
 use super::listing::Shown;
 use super::message::Seen;
-use crate::call::{Form, Request};
+use crate::call::{Beside, Form, Request};
 use crate::clients::Caller;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
@@ -108,6 +108,7 @@ impl<'a> Direct<'a> {
             tool: Arc::clone(&shown.tool),
             form: Form::Json,
             arguments,
+            beside: Beside::default(),
             metadata: metadata(texts(), &watched),
             deadline: None,
             reports: None,

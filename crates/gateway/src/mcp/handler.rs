@@ -22,7 +22,7 @@ use super::answers::{Said, collected};
 use super::cancels::Entered;
 use super::listing::{Listing, Shown};
 use super::message::{Arguments, INVALID_PARAMS};
-use crate::call::{Answer, Form, Progress, Request};
+use crate::call::{Answer, Beside, Form, Progress, Request};
 use crate::clients::Caller;
 use crate::failed::Failed;
 use crate::http::Shared;
@@ -207,6 +207,7 @@ impl ServerHandler for Handler {
             tool: Arc::clone(&shown.tool),
             form: Form::Json,
             arguments,
+            beside: Beside::default(),
             metadata,
             deadline: None,
             reports: token.is_some().then_some(reports),

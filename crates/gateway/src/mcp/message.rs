@@ -166,6 +166,20 @@ pub(crate) fn read(bytes: &[u8]) -> Result<ClientJsonRpcMessage, Refusal> {
     Ok(message)
 }
 
+/// What a fuzzer asks of a message: whatever it is, what is made of it is JSON.
+#[cfg(any(test, fuzzing))]
+pub(crate) fn look(bytes: &[u8]) {
+    let is_json = |text: &[u8]| serde_json::from_slice::<&RawValue>(text).is_ok();
+    if let Ok(seen) = Seen::of(bytes) {
+        assert!(seen.cancels().is_none_or(|id| is_json(id.as_bytes())));
+        let arguments = seen.call().and_then(|call| call.bytes());
+        assert!(arguments.is_none_or(|bytes| bytes.starts_with(b"{") && is_json(&bytes)));
+    }
+    if let Err(refusal) = read(bytes) {
+        assert!(is_json(refusal.json().as_bytes()));
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -20,6 +20,8 @@ use axum::Router;
 
 use crate::http::Shared;
 
+#[cfg(any(test, fuzzing))]
+pub(crate) use message::look;
 pub(crate) use stdio::attend;
 
 /// The tools, as MCP has them.

@@ -560,13 +560,29 @@ impl Segment {
     ///
     /// As [`data`](Self::data), and `Code::SharedMemoryCorrupt` outside the segment.
     pub fn copy_out(&self, offset: u64, length: u64) -> Result<Vec<u8>> {
+        let mut copy = Vec::new();
+        self.copy_to(offset, length, &mut copy)?;
+        Ok(copy)
+    }
+
+    /// Appends a copy of part of the data.
+    ///
+    /// # Errors
+    ///
+    /// As [`copy_out`](Self::copy_out); nothing is appended then.
+    pub fn copy_to(&self, offset: u64, length: u64, to: &mut Vec<u8>) -> Result<()> {
         self.check_range(offset, length)?;
         let data = self.data()?;
-        let mut copy = vec![0; length as usize];
+        let length = length as usize;
+        to.reserve(length);
         // SAFETY: the range was checked, the memory is allocated and its size sealed. A peer that still writes to it
-        // garbles only its own data.
-        unsafe { std::ptr::copy_nonoverlapping(data.add(offset as usize), copy.as_mut_ptr(), copy.len()) };
-        Ok(copy)
+        // garbles only its own data. The vector has room for so many bytes, which are written before its length says
+        // that they are there.
+        unsafe {
+            std::ptr::copy_nonoverlapping(data.add(offset as usize), to.as_mut_ptr().add(to.len()), length);
+            to.set_len(to.len() + length);
+        }
+        Ok(())
     }
 
     /// Marks the memory as readable by others for good: it is not reused for other data.

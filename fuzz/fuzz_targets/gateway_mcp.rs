@@ -1,0 +1,5 @@
+//! Messages of MCP.
+
+#![no_main]
+
+libfuzzer_sys::fuzz_target!(|input: &[u8]| ropewalk_gateway::fuzzing::mcp(input));
