@@ -17,6 +17,8 @@ class _Described(Protocol):
     deadline: float | None
     hang: float | None
     retries: int
+    batch: tuple[int, float, int, int] | None
+    cache_ttl: float | None
     pool: int
     call: Any
 
@@ -32,6 +34,7 @@ class _Wanted(Protocol):
     tokens: list[str]
     otlp: str | None
     log: str
+    cache_size: int
 
 @final
 class Gateway:
@@ -44,5 +47,7 @@ class Gateway:
     def explain(self, explain: Callable[[BaseException], tuple[str, str, list[tuple[str, str]]]]) -> None: ...
     def log(self, write: Callable[[list[Any], int], None]) -> None: ...
     def not_ready(self) -> tuple[str, bool] | None: ...
+    def reload(self, pools: list[Any], tools: Sequence[_Described], timeout: float) -> bool: ...
+    def change_log(self, log: str) -> None: ...
     def drain(self, timeout: float) -> bool: ...
     def stop(self) -> None: ...

@@ -290,6 +290,7 @@ impl Runner for Engines {
             pools: engines().filter_map(|engine| Some((engine.name(), engine.statistics()?))).collect(),
             shared_bytes: engines().next().map_or(0, |engine| engine.arena().shared_bytes()),
             ready: self.readiness().why_not().is_none(),
+            cached: None,
         }
     }
 

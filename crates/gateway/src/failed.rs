@@ -154,6 +154,12 @@ impl Failed {
         Self { code, message, violations: Vec::new(), retry_after: None, status: None, shed: None }
     }
 
+    /// As many calls wait as may.
+    pub(crate) fn full(waiting: usize, most: usize) -> Self {
+        let text = format!("the server is full: {waiting} calls wait, and {most} may. Try again later");
+        Self::new(Code::ResourceExhausted, text).retry_after(FULL_FOR).shed(Shed::QueueFull)
+    }
+
     /// There is no such tool.
     pub(crate) fn no_tool(name: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no tool named {:?}", shortened(name)))
@@ -187,12 +193,7 @@ fn shortened(name: &str) -> &str {
 impl From<&Refused> for Failed {
     fn from(refused: &Refused) -> Self {
         match refused {
-            Refused::Full(waiting, most) | Refused::MustWait(waiting, most) => Self::new(
-                Code::ResourceExhausted,
-                format!("the server is full: {waiting} calls wait, and {most} may. Try again later"),
-            )
-            .retry_after(FULL_FOR)
-            .shed(Shed::QueueFull),
+            Refused::Full(waiting, most) | Refused::MustWait(waiting, most) => Self::full(*waiting, *most),
             Refused::Closed | Refused::Forked => {
                 Self::new(Code::Unavailable, "the server is leaving").shed(Shed::Leaving)
             }

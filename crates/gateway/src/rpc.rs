@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 
 use crate::call::{Answer, Form, Readiness, Request};
 use crate::failed::{Code, Failed};
-use crate::http::Shared;
+use crate::http::{CACHE, Shared};
 use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
 
@@ -67,7 +67,8 @@ impl Service {
         streams: bool,
     ) -> Result<Request, Failed> {
         let proto::ExecuteRequest { tool: name, arguments, metadata, .. } = message;
-        let tool = self.0.tools.get(&name);
+        let catalog = self.0.catalog.get();
+        let tool = catalog.tools.get(&name);
         let watched = self.0.telemetry.begin(protocol(context), tool, context.headers());
         let refused = match tool {
             None => Failed::no_tool(&name),
@@ -179,7 +180,12 @@ impl proto::Tools for Service {
         let watched = request.watched.clone();
         let answer = self.0.runner.call(request).await.inspect_err(|failed| watched.failed(failed))?;
         watched.ended();
-        Response::ok(proto::ExecuteResponse { result: Some(value(answer)).into(), ..Default::default() })
+        let response = proto::ExecuteResponse { result: Some(value(answer)).into(), ..Default::default() };
+        let response = Response::new(response);
+        Ok(match watched.lookup() {
+            Some(found) => response.with_header(CACHE, found.name()),
+            None => response,
+        })
     }
 
     async fn execute_stream(
@@ -202,7 +208,7 @@ impl proto::Tools for Service {
         _context: RequestContext,
         _request: ServiceRequest<'_, proto::ListToolsRequest>,
     ) -> ServiceResult<impl connectrpc::Encodable<proto::ListToolsResponse> + Send + use<'a>> {
-        let tools = self.0.tools.iter().map(|tool| described(tool)).collect();
+        let tools = self.0.catalog.get().tools.iter().map(|tool| described(tool)).collect();
         Response::ok(proto::ListToolsResponse { tools, ..Default::default() })
     }
 }

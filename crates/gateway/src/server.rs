@@ -2,8 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -27,11 +27,11 @@ use tower::Service as _;
 use crate::call::{Readiness, Runner};
 use crate::failed::{Code, Failed};
 use crate::guard::{self, Guard, Tokens};
-use crate::http::{self, Shared};
+use crate::http::{self, Catalog, Shared};
 use crate::mcp::{self, Mcp};
 use crate::rpc;
 use crate::telemetry::{self, Export, Lines, Telemetry};
-use crate::tool::Tools;
+use crate::tool::{Tool, Tools};
 
 /// How a server listens.
 #[derive(Clone, Debug)]
@@ -87,6 +87,7 @@ pub struct Server {
     runner: Arc<dyn Runner>,
     telemetry: Arc<Telemetry>,
     listening: Listening,
+    shared: Arc<Shared>,
     mcp: Mcp,
     leave: watch::Sender<bool>,
     /// Listeners and sessions that have not drained yet.
@@ -126,7 +127,7 @@ impl Server {
         let measured = middleware::from_fn_with_state(Arc::clone(&telemetry), telemetry::measure);
         let mcp = Mcp::new(Arc::clone(&shared));
         let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
-        let routes = http::routes(shared)
+        let routes = http::routes(Arc::clone(&shared))
             .merge(mcp.routes())
             .fallback(any(move |request| otherwise(services.clone(), request)));
         let routes = routes.layer(guarded).layer(measured);
@@ -155,7 +156,8 @@ impl Server {
         }
         let [http, grpc] = found;
         let runtime = Mutex::new(Some(runtime));
-        Ok(Self { runtime, runner, telemetry, listening: Listening { http, grpc }, mcp, leave, open })
+        let listening = Listening { http, grpc };
+        Ok(Self { runtime, runner, telemetry, listening, shared, mcp, leave, open })
     }
 
     /// Where it listens: the ports that the system chose, too.
@@ -166,6 +168,14 @@ impl Server {
     /// Whether it takes calls.
     pub fn readiness(&self) -> Readiness {
         self.runner.readiness()
+    }
+
+    /// From now on calls find these tools. Gives those that there were: calls that have found them hold them.
+    pub fn replace(&self, tools: Tools) -> Vec<Weak<Tool>> {
+        self.telemetry.replace(&tools);
+        self.mcp.replace(&tools);
+        let before = self.shared.catalog.replace(Catalog::new(tools));
+        before.tools.iter().map(Arc::downgrade).collect()
     }
 
     /// Takes no more connections and no more requests, and waits until those that have begun are answered; false if

@@ -5,17 +5,20 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::{io, thread};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
-    Code, Driver, Engines, Exception, Exceptions, Export, Failed, Gravity, Lines, Logged, Logging, Readiness,
-    Server, Settings, Tokens, Tool, Tools, Violation,
+    Batch, Batched, Cached, Code, Driver, Engines, Exception, Exceptions, Export, Failed, Generations,
+    Gravity, Lines, Logged, Logging, Readiness, Runner, Server, Settings, Tokens, Tool, Tools, Violation,
 };
 use ropewalk_os::file::duplicate;
+use ropewalk_pool::Engine;
 use ropewalk_py_pool::parent::served::{self, Served};
 
 /// A tool as Python describes it; see `Tool` of the gateway. `call` is what the workers are to call.
@@ -32,6 +35,9 @@ struct Described<'py> {
     deadline: Option<f64>,
     hang: Option<f64>,
     retries: u32,
+    /// The size of a batch, its window in seconds, how many calls may wait, how many batches run at a time.
+    batch: Option<(usize, f64, usize, usize)>,
+    cache_ttl: Option<f64>,
     pool: usize,
     call: Bound<'py, PyAny>,
 }
@@ -48,6 +54,7 @@ struct Wanted {
     tokens: Vec<String>,
     otlp: Option<String>,
     log: String,
+    cache_size: usize,
 }
 
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {
@@ -122,7 +129,52 @@ struct Gateway {
     server: Server,
     lines: Arc<Lines>,
     exceptions: Arc<Exceptions>,
+    generations: Arc<Generations>,
+    cached: Arc<Cached>,
+    /// How often the tools were loaded again. Orders nothing: relaxed.
+    reloads: AtomicU64,
+    /// Set at the end, for what waits. Orders nothing: relaxed.
+    stopped: AtomicBool,
 }
+
+/// The tools as they are described, of this generation.
+fn tools_of(pools: &[Served], described: Vec<Described<'_>>, generation: u64) -> PyResult<Tools> {
+    let made = |tool: Described<'_>| -> PyResult<Tool> {
+        let pool =
+            pools.get(tool.pool).ok_or_else(|| PyValueError::new_err("a tool names a pool by its place"))?;
+        let batch = tool.batch.map(|(most, window, capacity, lanes)| -> PyResult<Batch> {
+            Ok(Batch { most, window: seconds("window", window)?, capacity, lanes })
+        });
+        Ok(Tool {
+            name: tool.name.into(),
+            description: tool.description,
+            input_schema: tool.input_schema,
+            output_schema: tool.output_schema,
+            streams: tool.streams,
+            read_only: tool.read_only,
+            idempotent: tool.idempotent,
+            timeout: tool.timeout.map(|time| seconds("timeout", time)).transpose()?,
+            deadline: tool.deadline.map(|time| seconds("deadline", time)).transpose()?,
+            hang: tool.hang.map(|time| seconds("hang", time)).transpose()?,
+            retries: tool.retries,
+            batch: batch.transpose()?,
+            cache_ttl: tool.cache_ttl.map(|time| seconds("cache_ttl", time)).transpose()?,
+            generation,
+            engine: tool.pool,
+            function: Some(pool.ship(&tool.call)?),
+        })
+    };
+    Ok(described.into_iter().map(made).collect::<PyResult<Vec<_>>>()?.into_iter().collect())
+}
+
+/// What runs the calls of one generation.
+fn engines_of(engines: Vec<Engine>, exceptions: &Arc<Exceptions>) -> io::Result<Arc<Engines>> {
+    let drivers = engines.into_iter().map(Driver::start).collect::<Result<Vec<_>, _>>()?;
+    Ok(Arc::new(Engines::new(drivers, Arc::clone(exceptions))))
+}
+
+/// How often what waits looks again.
+const LOOK: Duration = Duration::from_millis(5);
 
 #[pymethods]
 impl Gateway {
@@ -134,27 +186,8 @@ impl Gateway {
         settings: Wanted,
     ) -> PyResult<Self> {
         let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
-        let made = |tool: Described<'_>| -> PyResult<Tool> {
-            let pool = pools
-                .get(tool.pool)
-                .ok_or_else(|| PyValueError::new_err("a tool names a pool by its place"))?;
-            Ok(Tool {
-                name: tool.name.into(),
-                description: tool.description,
-                input_schema: tool.input_schema,
-                output_schema: tool.output_schema,
-                streams: tool.streams,
-                read_only: tool.read_only,
-                idempotent: tool.idempotent,
-                timeout: tool.timeout.map(|time| seconds("timeout", time)).transpose()?,
-                deadline: tool.deadline.map(|time| seconds("deadline", time)).transpose()?,
-                hang: tool.hang.map(|time| seconds("hang", time)).transpose()?,
-                retries: tool.retries,
-                engine: tool.pool,
-                function: Some(pool.ship(&tool.call)?),
-            })
-        };
-        let tools: Tools = tools.into_iter().map(made).collect::<PyResult<Vec<_>>>()?.into_iter().collect();
+        let tools = tools_of(&pools, tools, 0)?;
+        let cache_size = settings.cache_size;
         let lines = Arc::new(Lines::new(logging(&settings.log)?));
         let settings = Settings {
             http: address(settings.http.as_ref())?,
@@ -169,14 +202,16 @@ impl Gateway {
         };
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
         let started = py.detach(move || {
-            let drivers = engines.into_iter().map(Driver::start).collect::<Result<Vec<_>, _>>()?;
             let exceptions = Arc::new(Exceptions::default());
-            let engines = Engines::new(drivers, Arc::clone(&exceptions));
-            let server = Server::start(&settings, tools, Arc::new(engines))?;
-            Ok::<_, std::io::Error>(Self { server, lines, exceptions })
+            let generations = Arc::new(Generations::new(engines_of(engines, &exceptions)?));
+            let batched: Arc<dyn Runner> = Arc::new(Batched::new(Arc::<Generations>::clone(&generations)));
+            let cached = Arc::new(Cached::new(batched, cache_size));
+            let server = Server::start(&settings, tools, Arc::<Cached>::clone(&cached))?;
+            let (reloads, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
+            Ok::<_, io::Error>(Self { server, lines, exceptions, generations, cached, reloads, stopped })
         });
         started.map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
+            io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
             _ => PyErr::from(error),
         })
     }
@@ -192,6 +227,55 @@ impl Gateway {
     fn attend(&self, py: Python<'_>, input: i32, output: i32) -> PyResult<()> {
         let (input, output) = (duplicate(input)?, duplicate(output)?);
         py.detach(|| self.server.attend(input, output)).map_err(PyErr::from)
+    }
+
+    /// Serves these tools of these pools in place of those that there are, once every worker is ready; what has begun
+    /// goes on. Returns when no call is left that may yet go to the workers before; false if that took longer than
+    /// `timeout`.
+    fn reload(
+        &self,
+        py: Python<'_>,
+        pools: Vec<Bound<'_, PyAny>>,
+        tools: Vec<Described<'_>>,
+        timeout: f64,
+    ) -> PyResult<bool> {
+        let number = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;
+        let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
+        let tools = tools_of(&pools, tools, number)?;
+        let timeout = seconds("timeout", timeout)?;
+        let engines: Vec<_> = pools.iter().map(Served::engine).collect();
+        let reloaded = py.detach(move || {
+            let engines = engines_of(engines, &self.exceptions)?;
+            while let Some(why) = engines.readiness().why_not() {
+                let starting = matches!(engines.readiness(), Readiness::Starting(..) | Readiness::Ready);
+                if !starting || self.stopped.load(Ordering::Relaxed) {
+                    return Err(io::Error::other(why));
+                }
+                thread::sleep(LOOK);
+            }
+            self.generations.add(number, engines);
+            let mut before = self.server.replace(tools);
+            let old = self.generations.make_current(number);
+            self.cached.clear();
+            let end = Instant::now().checked_add(timeout);
+            loop {
+                before.retain(|tool| tool.strong_count() > 0);
+                let over =
+                    self.stopped.load(Ordering::Relaxed) || end.is_some_and(|end| end <= Instant::now());
+                if before.is_empty() || over {
+                    self.generations.remove(old);
+                    return Ok(before.is_empty());
+                }
+                thread::sleep(LOOK);
+            }
+        });
+        reloaded.map_err(PyErr::from)
+    }
+
+    /// From now on records of these calls are written.
+    fn change_log(&self, log: &str) -> PyResult<()> {
+        self.lines.set(logging(log)?);
+        Ok(())
     }
 
     /// Takes no more requests, and waits until those that have begun are answered; false if that took longer.
@@ -231,6 +315,7 @@ impl Gateway {
 
     /// Ends it: what has not been answered is given up.
     fn stop(&self, py: Python<'_>) {
+        self.stopped.store(true, Ordering::Relaxed);
         py.detach(|| {
             self.server.stop();
             self.exceptions.close();

@@ -41,6 +41,8 @@ settings
 stopping
   SIGTERM ends the server when the requests that have begun are answered. A second one ends it at once, and so does
   Ctrl-C. With --stdio the end of standard input is as good as SIGTERM.
+  SIGHUP loads APP.py again in fresh workers, and ends the old ones when they have answered what has begun. If that
+  fails, the old ones serve on.
 
 exit status
   0  SIGTERM, and every request was answered     130  stopped by Ctrl-C
@@ -383,6 +385,18 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         {"metavar": "S", "type": _seconds},
     ),
     Flag(
+        ("--cache-size",),
+        "settings",
+        "how much is kept of the results of tools with cache_ttl: bytes, or a size such as '1 GiB' (64 MiB).",
+        {"metavar": "SIZE"},
+    ),
+    Flag(
+        ("--reload",),
+        "settings",
+        "load APP.py again when it has changed, or a module of yours that it imports. SIGHUP does so without this.",
+        {"action": "store_true", "default": None},
+    ),
+    Flag(
         ("--otlp",),
         "telemetry",
         "send spans and numbers to a collector of OpenTelemetry, http://127.0.0.1:4318 for instance; without this the "
@@ -528,6 +542,8 @@ class ServeOptions:
     otlp: str | None
     log: str | None
     log_format: str | None
+    cache_size: str | None
+    reload: bool | None
 
 
 def parse_serve(arguments: Sequence[str]) -> ServeOptions:

@@ -8,24 +8,24 @@ import signal
 import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from types import FrameType, TracebackType
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
 from typing import Any, Literal, Never, Self
 
 from ropewalk import _load
 from ropewalk._checked import checked_count, checked_limit
 from ropewalk._errors import ConfigError, ServingError, of_thread
 from ropewalk._target import Place, TargetError, find_module, module_at
-from ropewalk.pool.parent import _exit
+from ropewalk.pool.parent._cores import usable_cores
 from ropewalk.pool.parent._spawn import preload_complaints
 from ropewalk.runtime import _config
 from ropewalk.runtime._lines import located
 from ropewalk.runtime._runtime import Runtime
-from ropewalk.serving import _logs, _settings
+from ropewalk.serving import _logs, _reload, _settings
 from ropewalk.serving._failures import explain
 from ropewalk.serving._settings import Settings
+from ropewalk.serving._signals import signals
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._standard import Standard
 from ropewalk.serving._tool import Tool
@@ -67,6 +67,8 @@ class _Described:
     deadline: float | None
     hang: float | None
     retries: int
+    batch: tuple[int, float, int, int] | None
+    cache_ttl: float | None
     pool: int
     call: Call
 
@@ -84,6 +86,7 @@ class _Wanted:
     tokens: list[str]
     otlp: str | None
     log: str
+    cache_size: int
 
 
 class Server:
@@ -116,6 +119,8 @@ class Server:
             Without it the variables ``OTEL_...`` of the environment say whether there is one.
         log: which calls leave a record in the logger ``ropewalk.serving``: ``"failures"`` of the server and its tools
             (the default), all ``"calls"``, or ``"nothing"``.
+        cache_size: bytes of results that the server keeps for tools with `cache_ttl`.
+        reload: load the file again when it has changed, or a module of the program that it has imported.
         log_format: ``"json"`` or ``"text"``: `wait` writes what is logged to standard error. By default the program
             has its own handlers.
 
@@ -147,10 +152,12 @@ class Server:
         otlp: str | None = None,
         log: str | None = None,
         log_format: str | None = None,
+        cache_size: int | str | None = None,
+        reload: bool | None = None,
     ) -> None:
         """Checks the settings, and loads the tools. It starts nothing."""
-        path = None if config is None else os.fspath(config)
-        given = {
+        self._path = None if config is None else os.fspath(config)
+        self._given = {
             "http": http,
             "grpc": grpc,
             "stdio": stdio,
@@ -164,23 +171,24 @@ class Server:
             "otlp": otlp,
             "log": log,
             "log_format": log_format,
+            "cache_size": cache_size,
+            "reload": reload,
         }
-        self._settings: Settings = _settings.read(given, os.environ, path).listening()
-        count = None if workers is None else checked_count("workers", workers, 1)
+        self._app = os.fspath(app)
+        self._workers = None if workers is None else checked_count("workers", workers, 1)
+        self._settings: Settings = self._read()
         # Loading the file may print.
         self._standard = Standard() if self._settings.stdio else None
         try:
-            self._place, self._tools = _loaded(os.fspath(app))
-            self._signatures = {
-                tool.name: Signature(tool.function, streams=tool.streams) for tool in self._tools.values()
-            }
-            self._pools = _pools(path, count)
-            self._routes = _routed(self._pools, self._tools)
+            self._load()
         except BaseException:
             if self._standard is not None:
                 self._standard.close()
             raise
         self._runtime: Runtime | None = None
+        #: The pools of a file that is being loaded again.
+        self._fresh: Runtime | None = None
+        self._reloading = threading.Lock()
         self._gateway: Any = None
         self._writer: threading.Thread | None = None
         self._is_closed = False
@@ -245,25 +253,37 @@ class Server:
         """
         if self._gateway is not None or self._is_closed:
             raise ServingError("a server starts once. Make another one")
-        self._runtime = runtime = self._made(preload=True)
         try:
-            names = list(dict.fromkeys(self._routes.values()))
-            # What a file starts while it is imported, threads for instance, does not survive the fork of a worker.
-            if self._place.module is not None and any(_starts_threads(runtime, name) for name in names):
-                runtime.terminate()
-                self._runtime = runtime = self._made(preload=False)
-            pools = [runtime[name] for name in names]
-            described = [self._described(tool, names) for tool in self._tools.values()]
-            self._gateway = self._listening(pools, described)
+            _, *given = self._begun(lambda runtime: setattr(self, "_runtime", runtime))
+            self._gateway = self._listening(*given)
         except BaseException:
             self.close()
             raise
         self._begin("ropewalk-explaining", lambda: self._gateway.explain(explain))
-        if self._settings.log != "nothing":
-            self._writer = self._begin("ropewalk-logging", lambda: self._gateway.log(_logs.write))
+        self._write_log()
+        if self._settings.reload:
+            self._begin("ropewalk-watching", lambda: _reload.watch(self))
         if self._standard is not None:
             self._begin("ropewalk-attending", self._attend)
         return self
+
+    def _write_log(self) -> None:
+        if self._settings.log != "nothing" and self._writer is None:
+            self._writer = self._begin("ropewalk-logging", lambda: self._gateway.log(_logs.write))
+
+    def reload(self) -> None:
+        """Loads the file of tools again, in fresh workers, while the server serves.
+
+        The new workers are ready, `warmup` included, before a call goes to them. From then on calls find the new
+        tools; those that have begun end on the old workers, for which they have `drain_timeout`. The settings that may
+        change while the server serves are read again, too. SIGHUP does the same during `wait`.
+
+        Raises:
+            ServingError: the file cannot be loaded, a tool cannot be served, or the workers do not become ready. The
+                server serves what it has served before.
+            ConfigError: a setting is wrong.
+        """
+        _reload.reload(self)
 
     def _attend(self) -> None:
         assert self._standard is not None
@@ -321,8 +341,9 @@ class Server:
         self._is_closed = True
         if self._gateway is not None:
             self._gateway.stop()
-        if self._runtime is not None:
-            self._runtime.terminate()
+        for runtime in (self._fresh, self._runtime):
+            if runtime is not None:
+                runtime.terminate()
         if self._standard is not None:
             self._standard.close()
         if self._writer is not None and self._writer is not threading.current_thread():
@@ -332,6 +353,7 @@ class Server:
     def wait(self, started: Callable[[], object] | None = None) -> int:
         """Serves until SIGTERM or the end of standard input, which drain the server, or Ctrl-C, which ends it at once.
 
+        SIGHUP loads the file again, as `reload` does; what is wrong is logged.
         It starts the server if that has not been done. A second signal ends a server that drains.
 
         Args:
@@ -349,7 +371,7 @@ class Server:
             )
         came: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
         try:
-            with _logs.written(self._settings.log_format), _signals(came) as heard:
+            with _logs.written(self._settings.log_format), signals(came) as heard:
                 if self._gateway is None:
                     self.start()
                 heard.set()
@@ -375,7 +397,8 @@ class Server:
                 came.put(_LEFT)
 
             self._begin("ropewalk-leaving", leave)
-        first = came.get()
+        while (first := came.get()) == signal.SIGHUP:
+            _reload.on_signal(self, self._begin)
         if isinstance(first, Exception):
             raise first
         if first == signal.SIGINT:
@@ -388,7 +411,7 @@ class Server:
 
         self._begin("ropewalk-draining", drain)
         while (number := came.get()) != 0:
-            if not isinstance(number, Exception) and number != _LEFT:
+            if not isinstance(number, Exception) and number not in (_LEFT, signal.SIGHUP):
                 return 128 + number
         return 0 if drained == [True] else 1
 
@@ -416,6 +439,56 @@ class Server:
         return f"<ropewalk.serving.Server {self._place.shown} {state}>"
 
     # --- how it is made ---------------------------------------------------------------------------------------------
+
+    def _read(self) -> Settings:
+        """Reads the settings: arguments, the environment, the file."""
+        return _settings.read(self._given, os.environ, self._path).listening()
+
+    def _load(self) -> None:
+        """Loads the file, and says what runs where."""
+        self._place, self._tools = _loaded(self._app)
+        self._files = _reload.files()
+        self._signatures = {
+            tool.name: Signature(tool.function, streams=tool.streams, batch=tool.batch is not None)
+            for tool in self._tools.values()
+        }
+        self._pools = _pools(self._path, self._workers)
+        self._routes = _routed(self._pools, self._tools)
+
+    def _again(self) -> Server:
+        """Returns a server of the same arguments, with settings and tools as they are now; it has not started."""
+        fresh = object.__new__(Server)
+        fresh.__dict__.update(self.__dict__)
+        fresh._settings = fresh._read()
+        fresh._load()
+        return fresh
+
+    def _take(self, fresh: Server) -> None:
+        """Takes over what another one has loaded, and the settings that may change while this one serves."""
+        for name in ("_place", "_tools", "_files", "_signatures", "_pools", "_routes"):
+            setattr(self, name, getattr(fresh, name))
+        self._runtime = self._fresh
+        self._reread(fresh._settings)
+
+    def _reread(self, settings: Settings) -> None:
+        """Applies the settings that may change while the server serves; the others need a new start."""
+        changed = {"log": settings.log, "drain_timeout": settings.drain_timeout}
+        self._settings = replace(self._settings, **changed)
+        self._gateway.change_log(settings.log)
+        self._write_log()
+
+    def _begun(self, made: Callable[[Runtime], object]) -> tuple[Runtime, list[Any], list[_Described]]:
+        """Starts the workers; returns the runtime, its pools, and the tools. `made` is given what must be ended."""
+        runtime = self._made(preload=True)
+        made(runtime)
+        names = list(dict.fromkeys(self._routes.values()))
+        # What a file starts while it is imported, threads for instance, does not survive the fork of a worker.
+        if self._place.module is not None and any(_starts_threads(runtime, name) for name in names):
+            runtime.terminate()
+            runtime = self._made(preload=False)
+            made(runtime)
+        pools = [runtime[name] for name in names]
+        return runtime, pools, [self._described(tool, names) for tool in self._tools.values()]
 
     def _made(self, *, preload: bool) -> Runtime:
         """Makes the runtime: the pools load the tools before they are ready."""
@@ -446,6 +519,8 @@ class Server:
             deadline=pool.get("deadline") if tool.deadline is None else tool.deadline,
             hang=pool.get("hang_timeout"),
             retries=_RETRIES if tool.idempotent else 0,
+            batch=None if tool.batch is None else (tool.batch, tool.window, *_room(pool)),
+            cache_ttl=tool.cache_ttl,
             pool=pools.index(self._routes[tool.name]),
             call=Call(self._place, tool.name, tool.function.__qualname__),
         )
@@ -462,6 +537,7 @@ class Server:
             list(settings.tokens),
             settings.otlp,
             settings.log,
+            settings.cache_size,
         )
         try:
             return _load.gateway.Gateway(pools, described, wanted)
@@ -470,6 +546,13 @@ class Server:
         except OSError as error:
             addresses = " and ".join(each for each in (settings.http, settings.grpc) if each is not None)
             raise ServingError(f"cannot listen on {addresses}: {error}. {ServingError.remedy}") from error
+
+
+def _room(pool: Mapping[str, Any]) -> tuple[int, int]:
+    """Returns how many calls may wait for a batch in this pool, and how many batches it can run at a time."""
+    counts = [pool.get("workers"), pool.get("max_workers")]
+    workers = max((count for count in counts if count is not None), default=usable_cores())
+    return pool.get("capacity", _CAPACITY), workers * pool.get("threads", 1)
 
 
 def _libraries() -> list[str]:
@@ -542,28 +625,3 @@ def _routed(pools: _config.RuntimeSettings, tools: Mapping[str, Tool]) -> dict[s
             )
         found[tool.name] = name
     return found
-
-
-@contextmanager
-def _signals(came: queue.SimpleQueue[int | Exception]) -> Generator[threading.Event]:
-    """Puts signals into a queue, once the event is set; before, a Ctrl-C interrupts what it meets.
-
-    Workers that are started meanwhile ignore SIGTERM, which they receive beside us.
-    """
-    heard = threading.Event()
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and not heard.is_set():
-            raise KeyboardInterrupt
-        came.put(number)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    drains = signal.SIGTERM in _exit.DRAINING
-    _exit.DRAINING.add(signal.SIGTERM)
-    try:
-        yield heard
-    finally:
-        if not drains:
-            _exit.DRAINING.discard(signal.SIGTERM)
-        for number, handler in before.items():
-            signal.signal(number, handler)

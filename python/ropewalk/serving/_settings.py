@@ -51,6 +51,10 @@ class Settings:
     log: str = "failures"
     #: How `Server.wait` writes records of `logging`, ``"text"`` or ``"json"``; `None` leaves that to the program.
     log_format: str | None = None
+    #: Bytes of results that are kept for tools with `cache_ttl`.
+    cache_size: int = 64 << 20
+    #: Load the file again when it has changed.
+    reload: bool = False
     #: What `token_file` holds; never shown.
     tokens: tuple[str, ...] = field(default=(), repr=False)
 
@@ -168,6 +172,8 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "otlp": _url,
     "log": _choice("nothing", "failures", "calls"),
     "log_format": _choice("text", "json"),
+    "cache_size": _bytes,
+    "reload": checked_switch,
 }
 
 

@@ -12,6 +12,7 @@ from ropewalk._current import HERE
 from ropewalk._errors import ResultEncodeError
 from ropewalk._target import Place, module_at
 from ropewalk.pool.wire._streams import iterate
+from ropewalk.serving._batch import batched
 from ropewalk.serving._checker import Violations
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool, tool_of
@@ -50,7 +51,7 @@ class _App:
         made = self._runs.get(name)
         if made is None:
             tool = self.tools[name]
-            fresh = _streamed(tool) if tool.streams else _called(tool)
+            fresh = _streamed(tool) if tool.streams else _together(tool) if tool.batch else _called(tool)
             with self._lock:
                 made = self._runs.setdefault(name, fresh)
         return made
@@ -147,6 +148,10 @@ def _called(tool: Tool) -> Run:
         return _written(tool, signature, form, value)
 
     return run
+
+
+def _together(tool: Tool) -> Run:
+    return batched(tool, Signature(tool.function, streams=False, batch=True))
 
 
 def _streamed(tool: Tool) -> Run:

@@ -27,12 +27,15 @@ use crate::tool::Tool;
 
 /// For how many seconds the caller waits.
 const TIMEOUT: &str = "x-ropewalk-timeout";
+/// Where a result was found, if the tool has a cache.
+pub(crate) const CACHE: &str = "x-ropewalk-cache";
 /// Headers with this prefix are for the tool.
 const METADATA: &str = "x-ropewalk-meta-";
 
 /// Lists the tools with their schemas.
 pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
-    let tools: Vec<serde_json::Value> = shared.tools.iter().map(|tool| described(tool)).collect();
+    let tools: Vec<serde_json::Value> =
+        shared.catalog.get().tools.iter().map(|tool| described(tool)).collect();
     axum::Json(json!({ "tools": tools })).into_response()
 }
 
@@ -53,7 +56,8 @@ pub(super) async fn call(
     Path(name): Path<String>,
     request: HttpRequest<Body>,
 ) -> Response {
-    let tool = shared.tools.get(&name);
+    let catalog = shared.catalog.get();
+    let tool = catalog.tools.get(&name);
     let watched = shared.telemetry.begin(Protocol::Http, tool, request.headers());
     let answered = match tool {
         Some(tool) => called(&shared, tool, request, &watched).await,
@@ -90,7 +94,11 @@ async fn called(
     if !tool.streams {
         let answer = shared.runner.call(request).await?;
         watched.ended();
-        return Ok(answer.into_response());
+        let mut response = answer.into_response();
+        if let Some(found) = watched.lookup() {
+            response.headers_mut().insert(CACHE, HeaderValue::from_static(found.name()));
+        }
+        return Ok(response);
     }
     if request.form == Form::Msgpack {
         let text = "the items of a stream are JSON over HTTP: send its arguments as application/json";

@@ -25,6 +25,7 @@ use super::message::{Arguments, INVALID_PARAMS};
 use crate::call::{Answer, Form, Progress, Request};
 use crate::failed::Failed;
 use crate::http::Shared;
+use crate::swap::Swap;
 use crate::telemetry::{PARENT, Protocol, STATE, Watched};
 use crate::tool::Tool;
 
@@ -39,12 +40,12 @@ const OWN_PREFIX: &str = "io.modelcontextprotocol/";
 #[derive(Clone)]
 pub(super) struct Handler {
     pub(super) shared: Arc<Shared>,
-    pub(super) listing: Arc<Listing>,
+    pub(super) listing: Arc<Swap<Listing>>,
 }
 
 impl Handler {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let listing = Arc::new(Listing::new(&shared.tools));
+        let listing = Arc::new(Swap::new(Listing::new(&shared.catalog.get().tools)));
         Self { shared, listing }
     }
 
@@ -143,7 +144,7 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Listed> {
-        self.listing.described(name).cloned()
+        self.listing.get().described(name).cloned()
     }
 
     async fn list_tools(
@@ -153,7 +154,7 @@ impl ServerHandler for Handler {
     ) -> Result<ListToolsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
         let wrong = || ErrorData::invalid_params("the cursor is none that this server has given", None);
-        self.listing.page(cursor.as_deref()).ok_or_else(wrong)
+        self.listing.get().page(cursor.as_deref()).ok_or_else(wrong)
     }
 
     async fn call_tool(
@@ -164,7 +165,8 @@ impl ServerHandler for Handler {
         let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
         let texts =
             || context.meta.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.into())));
-        let shown = self.listing.get(&request.name);
+        let listing = self.listing.get();
+        let shown = listing.get(&request.name);
         let watched = self.begin(shown.map(|shown| &shown.tool), headers, texts());
         let shown = shown.ok_or_else(|| {
             let failed = Failed::no_tool(&request.name);

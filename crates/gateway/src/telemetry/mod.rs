@@ -32,6 +32,7 @@ use self::context::Trace;
 pub(crate) use self::context::{PARENT, STATE};
 use self::families::{Family, Name, Value};
 pub use self::lines::{Gravity, Lines, Logged, Logging};
+pub(crate) use self::meters::Lookup;
 pub use self::meters::Protocol;
 use self::meters::{OfTool, Requests, route, status};
 pub use self::otlp::Export;
@@ -39,6 +40,7 @@ use self::otlp::Otlp;
 pub use self::pools::Now;
 use self::prometheus::Format;
 use crate::failed::Code;
+use crate::swap::Swap;
 use crate::tool::{Tool, Tools};
 
 /// The label of calls whose tool does not exist: the names that clients make up are no labels.
@@ -46,7 +48,8 @@ const UNKNOWN: &str = "_unknown";
 
 /// See the module.
 pub(crate) struct Telemetry {
-    tools: HashMap<Arc<str>, Arc<OfTool>>,
+    /// What is counted of each tool, of those that are gone, too.
+    tools: Swap<HashMap<Arc<str>, Arc<OfTool>>>,
     unknown: Arc<OfTool>,
     requests: Requests,
     lines: Arc<Lines>,
@@ -71,7 +74,7 @@ impl Telemetry {
     ) -> Arc<Self> {
         let of = |name: &Arc<str>| Arc::new(OfTool::new(Arc::clone(name)));
         Arc::new(Self {
-            tools: tools.iter().map(|tool| (Arc::clone(&tool.name), of(&tool.name))).collect(),
+            tools: Swap::new(tools.iter().map(|tool| (Arc::clone(&tool.name), of(&tool.name))).collect()),
             unknown: of(&UNKNOWN.into()),
             requests: Requests::default(),
             lines,
@@ -95,6 +98,16 @@ impl Telemetry {
         Ok(())
     }
 
+    /// These are the tools from now on. Those that there were go on counting where they were.
+    pub(crate) fn replace(&self, tools: &Tools) {
+        let mut counted = HashMap::clone(&self.tools.get());
+        for tool in tools.iter() {
+            let name = Arc::clone(&tool.name);
+            counted.entry(name).or_insert_with(|| Arc::new(OfTool::new(Arc::clone(&tool.name))));
+        }
+        drop(self.tools.replace(counted));
+    }
+
     /// A call has come, of a tool if there is such a one.
     pub(crate) fn begin(
         self: &Arc<Self>,
@@ -102,12 +115,21 @@ impl Telemetry {
         tool: Option<&Arc<Tool>>,
         headers: &HeaderMap,
     ) -> Watched {
-        let tool = tool.and_then(|tool| self.tools.get(&tool.name)).unwrap_or(&self.unknown);
+        let tools = self.tools.get();
+        let tool = tool.and_then(|tool| tools.get(&tool.name)).unwrap_or(&self.unknown);
         let trace = match self.otlp.get().and_then(Otlp::sampler) {
             Some(sampler) => Some(Trace::own(headers, sampler, &tool.name)),
             None => Trace::passed(headers),
         };
         Watched::new(self, protocol, tool, trace)
+    }
+
+    /// Calls of a tool go to a worker together.
+    fn batched(&self, tool: &OfTool, size: usize) {
+        tool.batched(size);
+        if let Some(otlp) = self.otlp.get() {
+            otlp.batched(&tool.name, size);
+        }
     }
 
     /// A call is over.
@@ -150,7 +172,7 @@ impl Telemetry {
 
     /// All numbers.
     fn families(&self) -> Vec<Family> {
-        let mut families = meters::families(self.tools_by_name().into_iter());
+        let mut families = meters::families(self.tools_by_name().iter());
         families.extend(self.requests.families());
         families.extend(pools::families(&(self.now)()));
         let mut lost = Family::new(Name::Lost);
@@ -159,10 +181,10 @@ impl Telemetry {
         families
     }
 
-    fn tools_by_name(&self) -> Vec<&Arc<OfTool>> {
-        let mut tools: Vec<_> = self.tools.values().collect();
+    fn tools_by_name(&self) -> Vec<Arc<OfTool>> {
+        let mut tools: Vec<_> = self.tools.get().values().cloned().collect();
         tools.sort_by(|one, other| one.name.cmp(&other.name));
-        tools.push(&self.unknown);
+        tools.push(Arc::clone(&self.unknown));
         tools
     }
 
