@@ -272,6 +272,12 @@ impl Gateway {
         reloaded.map_err(PyErr::from)
     }
 
+    /// Ends the processes that have forked the workers of pools which are gone.
+    #[staticmethod]
+    fn end_idle_zygotes(py: Python<'_>) {
+        py.detach(ropewalk_pool::end_idle_zygotes);
+    }
+
     /// From now on records of these calls are written.
     fn change_log(&self, log: &str) -> PyResult<()> {
         self.lines.set(logging(log)?);

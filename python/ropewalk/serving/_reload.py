@@ -15,6 +15,7 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
+from ropewalk import _load
 from ropewalk._errors import RopewalkError, ServingError
 from ropewalk.pool.parent._spawn import restart_preloads
 from ropewalk.serving import _logs
@@ -124,8 +125,10 @@ def reload(server: Server) -> None:
         server._fresh = None
         if before is not None:
             before.shutdown(timeout=max(0.0, end - time.monotonic()))
-    # What the file had made before is garbage with cycles.
+        before = None
+    # What the file had made before is garbage with cycles, and the pools in it have a zygote.
     gc.collect()
+    _load.gateway.Gateway.end_idle_zygotes()
 
 
 def _end(server: Server, runtime: Runtime | None) -> None:

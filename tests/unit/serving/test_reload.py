@@ -9,7 +9,9 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+import zlib
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -22,15 +24,21 @@ from ropewalk.serving import Server, ServingError
 pytest.importorskip("pydantic")
 
 
+def part_of(folder: Path) -> str:
+    """The module that the file of tools in this folder imports."""
+    return f"part_{zlib.crc32(bytes(folder)):x}"
+
+
 def write(folder: Path, version: str, more: str = "") -> Path:
-    """Writes a file of tools, and a module that it imports."""
-    (folder / "part_of_reloaded.py").write_text(f"VERSION = {version!r}\n")
-    file = folder / "reloaded_tools.py"
+    """Writes a file of tools, and a module that it imports; their names are those of no other test."""
+    part = part_of(folder)
+    (folder / f"{part}.py").write_text(f"VERSION = {version!r}\n")
+    file = folder / f"tools_with_{part}.py"
     file.write_text(
         f"""
 import os
 from pathlib import Path
-import part_of_reloaded
+import {part} as part
 from ropewalk.serving import tool
 from tests.tasks import Gate
 
@@ -38,7 +46,7 @@ OWN = {version!r}
 
 @tool
 def version() -> list[str]:
-    return [OWN, part_of_reloaded.VERSION]
+    return [OWN, part.VERSION]
 
 @tool
 def hold(folder: str) -> str:
@@ -85,17 +93,17 @@ def test_the_program_keeps_its_modules(
 ) -> None:
     monkeypatch.syspath_prepend(str(tmp_path))
     server = make_server(write(tmp_path, "one"))
-    before = sys.modules["part_of_reloaded"]
+    before = sys.modules[part_of(tmp_path)]
     write(tmp_path, "two")
     server.reload()
-    assert sys.modules["part_of_reloaded"] is before
+    assert sys.modules[part_of(tmp_path)] is before
     assert call(server, "version").json == ["two", "two"]
 
 
 def test_what_has_begun_ends_where_it_began(
     tmp_path: Path, gate: Gate, make_server: Callable[..., Server]
 ) -> None:
-    server = make_server(write(tmp_path, "one"))
+    server = make_server(write(tmp_path, "one"), workers=2)
     said: list[str] = []
     holding = threading.Thread(target=lambda: said.append(call(server, "hold", {"folder": str(gate.folder)}).json))
     holding.start()
@@ -156,7 +164,7 @@ def test_nothing_is_lost_under_load(tmp_path: Path, make_server: Callable[..., S
         connection.close()
         served.append(count)
 
-    calls = [("version", b""), ("version", b"{}"), ("batched", b'{"n": 1}'), ("kept", b"{}")]
+    calls = [("version", b"{}"), ("version", b"{}"), ("batched", b'{"n": 1}'), ("kept", b"{}")]
     threads = [threading.Thread(target=hammer, args=one) for one in calls]
     for thread in threads:
         thread.start()
@@ -199,26 +207,32 @@ def test_a_server_that_does_not_serve_loads_nothing(app: Path) -> None:
         server.reload()
 
 
-def serve(file: Path, *arguments: str) -> tuple[subprocess.Popen[str], str, Callable[[str], None]]:
-    """Starts the command; gives its address, and what waits for a text on its standard error."""
+@contextmanager
+def serving(file: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, Callable[[str], None]]]:
+    """Runs the command; gives it, its address, and what waits for a text on its standard error."""
     command = [sys.executable, "-m", "ropewalk", "serve", str(file), "--http", "127.0.0.1:0", "--workers", "1"]
-    process = subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True)
-    assert process.stderr is not None
-    seen: list[str] = []
+    with subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True) as process:
+        seen: list[str] = []
 
-    def read() -> None:
-        for line in process.stderr or ():
-            seen.append(line)
+        def read() -> None:
+            for line in process.stderr or ():
+                seen.append(line)
 
-    reader = threading.Thread(target=read, daemon=True)
-    reader.start()
+        reader = threading.Thread(target=read)
+        reader.start()
 
-    def wait_for(text: str) -> None:
-        until(lambda: any(text in line for line in seen))
+        def wait_for(text: str) -> None:
+            until(lambda: any(text in line for line in seen))
 
-    wait_for("ready after")
-    (address,) = (line.split("http://")[1].split()[0] for line in seen if "http://" in line)
-    return process, address, wait_for
+        try:
+            wait_for("ready after")
+            (address,) = (line.split("http://")[1].split()[0] for line in seen if "http://" in line)
+            yield process, address, wait_for
+            process.send_signal(signal.SIGTERM)
+            assert process.wait(60) == 0
+        finally:
+            process.kill()
+            reader.join()
 
 
 def said(address: str) -> list[str]:
@@ -232,8 +246,7 @@ def said(address: str) -> list[str]:
 
 
 def test_a_signal_loads_the_file_again(tmp_path: Path) -> None:
-    process, address, wait_for = serve(write(tmp_path, "one"))
-    try:
+    with serving(write(tmp_path, "one")) as (process, address, wait_for):
         assert said(address) == ["one", "one"]
         write(tmp_path, "two", "def broken(:\n")
         process.send_signal(signal.SIGHUP)
@@ -244,20 +257,9 @@ def test_a_signal_loads_the_file_again(tmp_path: Path) -> None:
         process.send_signal(signal.SIGHUP)
         wait_for("loaded again in")
         assert said(address) == ["three", "three"]
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()
 
 
 def test_a_file_that_has_changed_is_loaded_again(tmp_path: Path) -> None:
-    process, address, _ = serve(write(tmp_path, "one"), "--reload")
-    try:
-        (tmp_path / "part_of_reloaded.py").write_text("VERSION = 'changed'\n")
+    with serving(write(tmp_path, "one"), "--reload") as (_, address, _):
+        (tmp_path / f"{part_of(tmp_path)}.py").write_text("VERSION = 'changed'\n")
         until(lambda: said(address) == ["one", "changed"])
-        process.send_signal(signal.SIGTERM)
-        assert process.wait(60) == 0
-    finally:
-        process.kill()
-        process.wait()

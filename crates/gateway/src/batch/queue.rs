@@ -117,7 +117,9 @@ impl Queue {
 impl State {
     fn next(&mut self, batch: Batch, now: Instant, passed: &mut Vec<(u64, Item)>) -> Next {
         let Some((_, first)) = self.items.front() else { return Next::Nothing };
-        if self.running >= batch.lanes.max(1) {
+        // A full batch cannot become better, and goes one ahead of the workers: none waits for the way there and back.
+        let lanes = batch.lanes.max(1);
+        if self.running > lanes || (self.running == lanes && self.items.len() < batch.most) {
             return Next::Nothing;
         }
         let due = first.came + batch.window;
