@@ -22,6 +22,7 @@ mod server;
 mod swap;
 mod telemetry;
 mod tool;
+mod zmq;
 
 pub use batch::Batched;
 pub use cache::Cached;

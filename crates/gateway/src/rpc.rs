@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use buffa::Message as _;
 use bytes::Bytes;
 use connectrpc::{
     ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, Limits, Protocol as Wire, RequestContext,
@@ -95,6 +96,42 @@ fn protocol(context: &RequestContext) -> Protocol {
     }
 }
 
+/// A call as its message says it: the tool's name, the form and the bytes of its arguments, its metadata.
+pub(crate) struct Said {
+    pub(crate) tool: String,
+    pub(crate) form: Form,
+    pub(crate) arguments: Bytes,
+    pub(crate) metadata: Map<String, Value>,
+}
+
+impl Said {
+    /// The call of these bytes of an `ExecuteRequest`.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let message = proto::ExecuteRequest::decode_from_slice(bytes).ok()?;
+        let proto::ExecuteRequest { tool, arguments, metadata, .. } = message;
+        let (form, arguments) = formed(arguments.into_option());
+        let metadata = metadata.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
+        Some(Self { tool, form, arguments, metadata })
+    }
+}
+
+/// The bytes of an `ExecuteResponse`, and, because both have one field with one number, of an `ExecuteStreamResponse`.
+pub(crate) fn response(answer: Answer) -> Bytes {
+    let response = proto::ExecuteResponse { result: Some(value(answer)).into(), ..Default::default() };
+    Bytes::from(response.encode_to_vec())
+}
+
+fn formed(arguments: Option<proto::Value>) -> (Form, Bytes) {
+    arguments.and_then(|value| value.kind).map_or_else(
+        || (Form::Json, Bytes::from_static(b"{}")),
+        |kind| match kind {
+            proto::value::Kind::Json(bytes) => (Form::Json, Bytes::from(bytes)),
+            proto::value::Kind::Msgpack(bytes) => (Form::Msgpack, Bytes::from(bytes)),
+            proto::value::Kind::Raw(bytes) => (Form::Raw, Bytes::from(bytes)),
+        },
+    )
+}
+
 /// The call of a tool.
 fn request(
     tool: Arc<Tool>,
@@ -103,14 +140,7 @@ fn request(
     deadline: Option<Instant>,
     watched: Watched,
 ) -> Request {
-    let (form, arguments) = arguments.and_then(|value| value.kind).map_or_else(
-        || (Form::Json, Bytes::from_static(b"{}")),
-        |kind| match kind {
-            proto::value::Kind::Json(bytes) => (Form::Json, Bytes::from(bytes)),
-            proto::value::Kind::Msgpack(bytes) => (Form::Msgpack, Bytes::from(bytes)),
-            proto::value::Kind::Raw(bytes) => (Form::Raw, Bytes::from(bytes)),
-        },
-    );
+    let (form, arguments) = formed(arguments);
     let mut given: Map<String, Value> =
         metadata.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
     watched.add_context(&mut given);

@@ -32,6 +32,7 @@ use crate::mcp::{self, Mcp};
 use crate::rpc;
 use crate::telemetry::{self, Export, Lines, Telemetry};
 use crate::tool::{Tool, Tools};
+use crate::zmq::{self, Zmq};
 
 /// How a server listens.
 #[derive(Clone, Debug)]
@@ -40,6 +41,8 @@ pub struct Settings {
     pub http: Option<SocketAddr>,
     /// Where gRPC is served.
     pub grpc: Option<SocketAddr>,
+    /// Where calls come by ZeroMQ: `tcp://127.0.0.1:5555`, or `ipc://PATH`.
+    pub zmq: Option<String>,
     /// Threads that serve.
     pub threads: usize,
     /// Bytes that a request may have.
@@ -61,6 +64,7 @@ impl Default for Settings {
         Self {
             http: None,
             grpc: None,
+            zmq: None,
             threads: 2,
             largest: 16 << 20,
             most_connections: 16_384,
@@ -89,6 +93,7 @@ pub struct Server {
     listening: Listening,
     shared: Arc<Shared>,
     mcp: Mcp,
+    zmq: Option<zmq::Listening>,
     leave: watch::Sender<bool>,
     /// Listeners and sessions that have not drained yet.
     open: Arc<watch::Sender<usize>>,
@@ -154,15 +159,34 @@ impl Server {
                 open.send_modify(|open| *open -= 1);
             });
         }
+        let zmq = match &settings.zmq {
+            None => None,
+            Some(endpoint) => {
+                let (tokens, is_open) = (settings.tokens.clone(), settings.tokens.is_empty());
+                let admit: zmq::Admit = Box::new(move |headers| tokens.admit(headers));
+                let (shared, handle) = (Arc::clone(&shared), runtime.handle().clone());
+                open.send_modify(|open| *open += 1);
+                let ended = {
+                    let open = Arc::clone(&open);
+                    move || open.send_modify(|open| *open -= 1)
+                };
+                Some(Zmq::start(shared, admit, is_open, handle, endpoint, ended)?)
+            }
+        };
         let [http, grpc] = found;
         let runtime = Mutex::new(Some(runtime));
         let listening = Listening { http, grpc };
-        Ok(Self { runtime, runner, telemetry, listening, shared, mcp, leave, open })
+        Ok(Self { runtime, runner, telemetry, listening, shared, mcp, zmq, leave, open })
     }
 
     /// Where it listens: the ports that the system chose, too.
     pub fn listening(&self) -> Listening {
         self.listening
+    }
+
+    /// Where calls come by ZeroMQ.
+    pub fn zmq(&self) -> Option<&str> {
+        self.zmq.as_ref().map(zmq::Listening::endpoint)
     }
 
     /// Whether it takes calls.
@@ -182,6 +206,9 @@ impl Server {
     /// that took longer than this.
     pub fn drain(&self, within: Duration) -> bool {
         let _ = self.leave.send(true);
+        if let Some(zmq) = &self.zmq {
+            zmq.leave();
+        }
         let mut open = self.open.subscribe();
         let Some(handle) = self.handle() else { return true };
         handle.block_on(async {
@@ -216,6 +243,9 @@ impl Server {
     /// Ends it: what has not been answered is given up.
     pub fn stop(&self) {
         let runtime = self.runtime.lock().take();
+        if let Some(zmq) = &self.zmq {
+            zmq.stop();
+        }
         if let Some(runtime) = runtime {
             self.telemetry.shutdown();
             runtime.shutdown_timeout(Duration::from_secs(2));

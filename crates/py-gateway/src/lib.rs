@@ -55,6 +55,7 @@ struct Wanted {
     otlp: Option<String>,
     log: String,
     cache_size: usize,
+    zmq: Option<String>,
 }
 
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {
@@ -192,6 +193,7 @@ impl Gateway {
         let settings = Settings {
             http: address(settings.http.as_ref())?,
             grpc: address(settings.grpc.as_ref())?,
+            zmq: settings.zmq,
             threads: settings.threads,
             largest: settings.largest,
             most_connections: settings.connections,
@@ -221,6 +223,12 @@ impl Gateway {
     fn addresses(&self) -> (Option<String>, Option<String>) {
         let listening = self.server.listening();
         (listening.http.map(|address| address.to_string()), listening.grpc.map(|address| address.to_string()))
+    }
+
+    /// Where calls come by ZeroMQ: `"tcp://127.0.0.1:5555"`.
+    #[getter]
+    fn zmq(&self) -> Option<&str> {
+        self.server.zmq()
     }
 
     /// Serves MCP at two descriptors, which stay the caller's, until the client leaves or the server ends.

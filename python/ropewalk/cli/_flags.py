@@ -330,6 +330,12 @@ SERVE_FLAGS: tuple[Flag, ...] = (
     ),
     Flag(("--grpc",), "addresses", "serve gRPC here, 127.0.0.1:50051 for instance.", {"metavar": "ADDRESS"}),
     Flag(
+        ("--zmq",),
+        "addresses",
+        "take calls as messages of ZeroMQ here: tcp://127.0.0.1:5555 or ipc:///run/tools.sock.",
+        {"metavar": "ENDPOINT"},
+    ),
+    Flag(
         ("--stdio",),
         "addresses",
         "serve MCP on standard input and output. What tools print goes to standard error.",
@@ -544,6 +550,7 @@ class ServeOptions:
     log_format: str | None
     cache_size: str | None
     reload: bool | None
+    zmq: str | None
 
 
 def parse_serve(arguments: Sequence[str]) -> ServeOptions:

@@ -88,8 +88,9 @@ def _answers(
     tool: Tool, signature: Signature, calls: list[Part], places: list[int], results: object
 ) -> list[bytes]:
     count = len(places)
+    kind = type(results).__name__
     if isinstance(results, (str, bytes, bytearray, dict, set)) or not hasattr(results, "__iter__"):
-        wrong = f"the tool {tool.name!r} returned a {type(results).__name__} for a batch, and not a list of {count}"
+        wrong = f"the tool {tool.name!r} returned a {kind} for a batch, and not a list of {count}"
         return [_failure(ResultEncodeError(wrong))] * count
     listed = list(cast("list[Any]", results))
     if len(listed) != count:
@@ -106,6 +107,4 @@ def _answer(tool: Tool, signature: Signature, form: int, value: Any) -> bytes:
     try:
         return signature.encode(form, value)
     except Exception as error:
-        return _failure(
-            ResultEncodeError(f"the result of the tool {tool.name!r} cannot be written: {error}")
-        )
+        return _failure(ResultEncodeError(f"the result of the tool {tool.name!r} cannot be written: {error}"))

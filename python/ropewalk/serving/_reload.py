@@ -93,8 +93,8 @@ def anew() -> Generator[None]:
 
 
 def _forget_bytecode(module: ModuleType) -> None:
-    cached = getattr(module, "__cached__", None)
-    with contextlib.suppress(OSError, TypeError):
+    cached = str(getattr(module, "__cached__", None))
+    with contextlib.suppress(OSError):
         if os.stat(cached).st_mtime - os.stat(str(module.__file__)).st_mtime < _SAME_TIME:
             os.unlink(cached)
 

@@ -87,6 +87,7 @@ class _Wanted:
     otlp: str | None
     log: str
     cache_size: int
+    zmq: str | None
 
 
 class Server:
@@ -120,6 +121,7 @@ class Server:
         log: which calls leave a record in the logger ``ropewalk.serving``: ``"failures"`` of the server and its tools
             (the default), all ``"calls"``, or ``"nothing"``.
         cache_size: bytes of results that the server keeps for tools with `cache_ttl`.
+        zmq: where calls come as messages of ZeroMQ, ``"tcp://127.0.0.1:5555"`` or ``"ipc:///run/tools.sock"``.
         reload: load the file again when it has changed, or a module of the program that it has imported.
         log_format: ``"json"`` or ``"text"``: `wait` writes what is logged to standard error. By default the program
             has its own handlers.
@@ -154,6 +156,7 @@ class Server:
         log_format: str | None = None,
         cache_size: int | str | None = None,
         reload: bool | None = None,
+        zmq: str | None = None,
     ) -> None:
         """Checks the settings, and loads the tools. It starts nothing."""
         self._path = None if config is None else os.fspath(config)
@@ -173,6 +176,7 @@ class Server:
             "log_format": log_format,
             "cache_size": cache_size,
             "reload": reload,
+            "zmq": zmq,
         }
         self._app = os.fspath(app)
         self._workers = None if workers is None else checked_count("workers", workers, 1)
@@ -211,6 +215,11 @@ class Server:
     def grpc(self) -> str | None:
         """The address of gRPC; see `http`."""
         return None if self._gateway is None else self._gateway.addresses[1]
+
+    @property
+    def zmq(self) -> str | None:
+        """The endpoint of ZeroMQ; see `http`."""
+        return None if self._gateway is None else self._gateway.zmq
 
     @property
     def stdio(self) -> bool:
@@ -472,8 +481,7 @@ class Server:
 
     def _reread(self, settings: Settings) -> None:
         """Applies the settings that may change while the server serves; the others need a new start."""
-        changed = {"log": settings.log, "drain_timeout": settings.drain_timeout}
-        self._settings = replace(self._settings, **changed)
+        self._settings = replace(self._settings, log=settings.log, drain_timeout=settings.drain_timeout)
         self._gateway.change_log(settings.log)
         self._write_log()
 
@@ -538,13 +546,15 @@ class Server:
             settings.otlp,
             settings.log,
             settings.cache_size,
+            settings.zmq,
         )
         try:
             return _load.gateway.Gateway(pools, described, wanted)
         except ValueError as error:
             raise ServingError(f"{error}. {ServingError.remedy}") from error
         except OSError as error:
-            addresses = " and ".join(each for each in (settings.http, settings.grpc) if each is not None)
+            listed = (settings.http, settings.grpc, settings.zmq)
+            addresses = " and ".join(each for each in listed if each is not None)
             raise ServingError(f"cannot listen on {addresses}: {error}. {ServingError.remedy}") from error
 
 

@@ -53,6 +53,8 @@ class Settings:
     log_format: str | None = None
     #: Bytes of results that are kept for tools with `cache_ttl`.
     cache_size: int = 64 << 20
+    #: Where calls come as messages of ZeroMQ.
+    zmq: str | None = None
     #: Load the file again when it has changed.
     reload: bool = False
     #: What `token_file` holds; never shown.
@@ -64,7 +66,7 @@ class Settings:
         Raises:
             ServingError: an address is public, and callers need no token; the file of tokens cannot be used.
         """
-        http = self.http if self.http or self.grpc or self.stdio else DEFAULT_HTTP
+        http = self.http if self.http or self.grpc or self.stdio or self.zmq else DEFAULT_HTTP
         tokens = self.tokens if self.token_file is None else _tokens(self.token_file)
         for address in (http, self.grpc):
             if address is not None and not (tokens or self.insecure or _is_local(address)):
@@ -113,6 +115,14 @@ def _tokens(path: str) -> tuple[str, ...]:
             f"the file of tokens {path!r} has one that a header cannot carry: use ASCII without spaces"
         )
     return found
+
+
+def _endpoint(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.startswith(("tcp://", "ipc://")):
+        raise ValueError(
+            f"{name} must be an endpoint as in 'tcp://127.0.0.1:5555' or 'ipc:///run/tools.sock', not {value!r}"
+        )
+    return value
 
 
 def _path(name: str, value: object) -> str:
@@ -174,6 +184,7 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "log_format": _choice("text", "json"),
     "cache_size": _bytes,
     "reload": checked_switch,
+    "zmq": _endpoint,
 }
 
 

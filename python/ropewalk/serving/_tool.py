@@ -167,7 +167,9 @@ def _span(name: str, value: object) -> float:
 def _together(batch: object, window: object) -> dict[str, Any]:
     if batch is None:
         if window is not None:
-            raise ServingError("window is the time in which calls form a batch: give the size, too, as in batch=32")
+            raise ServingError(
+                "window is the time in which calls form a batch: give the size, too, as in batch=32"
+            )
         return {}
     count = checked_count("batch", batch, 1, _LARGEST_BATCH)
     span = _span("window", _WINDOW if window is None else window)
@@ -180,7 +182,9 @@ def _check_kept(function: Callable[..., Any], streams: bool, batch: bool, cache:
     name = getattr(function, "__name__", "")
     if streams and (batch or cache):
         setting = "batch" if batch else "cache_ttl"
-        raise ServingError(f"the tool {name!r} is a stream, which cannot have {setting}. Return a list, or remove it")
+        raise ServingError(
+            f"the tool {name!r} is a stream, which cannot have {setting}. Return a list, or remove it"
+        )
     if batch:
         for each in inspect.signature(function).parameters.values():
             if each.default is not each.empty:

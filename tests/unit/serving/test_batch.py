@@ -168,7 +168,9 @@ def test_what_is_wrong_with_one_call_is_its_own(batching: Server, gate: Gate) ->
         ("text", "INTERNAL", "returned a str for a batch, and not a list of 3"),
     ],
 )
-def test_a_function_that_fails_fails_all(batching: Server, gate: Gate, how: str, code: str, text: str) -> None:
+def test_a_function_that_fails_fails_all(
+    batching: Server, gate: Gate, how: str, code: str, text: str
+) -> None:
     said = together(batching, gate, "broken", {"how": "hold"}, [{"how": how}] * 3)
     assert [one.error["code"] for one in said] == [code] * 3
     assert all(text in one.error["message"] for one in said)
@@ -193,7 +195,9 @@ def test_a_call_that_has_left_or_is_too_late_is_in_no_batch(batching: Server, ga
         until(lambda: number(batching, "ropewalk_tool_calls_active", "sizes") > before)
         leaving.close()
         until(lambda: number(batching, "ropewalk_tool_calls_active", "sizes") == before)
-        stays = threads.submit(call, batching, "sizes", {"folder": folder, "hold": False}, x_ropewalk_meta_number="9")
+        stays = threads.submit(
+            call, batching, "sizes", {"folder": folder, "hold": False}, x_ropewalk_meta_number="9"
+        )
         until(lambda: number(batching, "ropewalk_tool_calls_active", "sizes") > before)
         gate.open()
         assert held.result().status == 200

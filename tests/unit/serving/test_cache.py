@@ -14,7 +14,7 @@ from tests.unit.serving.test_batch import number, until
 
 from ropewalk.serving import Server, ServingError, tool
 
-TOOLS = '''
+TOOLS = """
 import time
 from pathlib import Path
 
@@ -52,7 +52,7 @@ def sleeps(folder: str) -> None:
 @tool(read_only=True, cache_ttl="1 h", batch=8, window="20 ms")
 def together(n: list[int]) -> list[int]:
     return [each * each for each in n]
-'''
+"""
 
 HIT = "X-Ropewalk-Cache"
 
@@ -81,7 +81,11 @@ def test_an_equal_call_runs_nothing(caching: Server, gate: Gate) -> None:
 def test_metadata_makes_another_call(caching: Server, gate: Gate) -> None:
     arguments = {"folder": str(gate.folder)}
     said = [call(caching, "look", arguments, x_ropewalk_meta_user=user) for user in ("a", "b", "a")]
-    assert [(one.json["user"], one.headers[HIT]) for one in said] == [("a", "miss"), ("b", "miss"), ("a", "hit")]
+    assert [(one.json["user"], one.headers[HIT]) for one in said] == [
+        ("a", "miss"),
+        ("b", "miss"),
+        ("a", "hit"),
+    ]
 
 
 def test_a_trace_makes_no_other_call(caching: Server, gate: Gate) -> None:
@@ -135,7 +139,9 @@ def test_a_run_that_all_have_left_is_cancelled(caching: Server, gate: Gate) -> N
 
 def test_room_is_bounded(caching: Server, gate: Gate) -> None:
     folder = str(gate.folder)
-    sizes = {n: call(caching, "look", {"folder": folder, "n": n, "size": 30_000}).headers[HIT] for n in range(8)}
+    sizes = {
+        n: call(caching, "look", {"folder": folder, "n": n, "size": 30_000}).headers[HIT] for n in range(8)
+    }
     assert set(sizes.values()) == {"miss"}
     text = ask(caching, "GET", "/metrics").body.decode()
     (line,) = (line for line in text.splitlines() if line.startswith("ropewalk_cache_usage_bytes "))
@@ -143,7 +149,9 @@ def test_room_is_bounded(caching: Server, gate: Gate) -> None:
     assert call(caching, "look", {"folder": folder, "n": 7, "size": 30_000}).headers[HIT] == "hit"
     assert call(caching, "look", {"folder": folder, "n": 0, "size": 30_000}).headers[HIT] == "miss"
     # What is larger than all the room is not kept, and displaces nothing.
-    assert [call(caching, "look", {"folder": folder, "size": 200_000}).headers[HIT] for _ in range(2)] == ["miss"] * 2
+    assert [call(caching, "look", {"folder": folder, "size": 200_000}).headers[HIT] for _ in range(2)] == [
+        "miss"
+    ] * 2
     assert call(caching, "look", {"folder": folder, "n": 7, "size": 30_000}).headers[HIT] == "hit"
 
 

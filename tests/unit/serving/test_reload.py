@@ -80,7 +80,12 @@ def test_calls_find_the_new_tools(tmp_path: Path, make_server: Callable[..., Ser
     assert "added" in listed
     assert "/v1/tools/added" in ask(server, "GET", "/openapi.json").json["paths"]
     assert "added" in [one.name for one in server.tools]
-    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "added", "arguments": {"n": 4}}}
+    body = {
+        "jsonrpc": "2.0",
+        "id": 1,
+        "method": "tools/call",
+        "params": {"name": "added", "arguments": {"n": 4}},
+    }
     accept = {"content-type": "application/json", "accept": "application/json, text/event-stream"}
     assert b'"result":4' in ask(server, "POST", "/mcp", json.dumps(body).encode(), accept).body
     write(tmp_path, "three")
@@ -105,7 +110,9 @@ def test_what_has_begun_ends_where_it_began(
 ) -> None:
     server = make_server(write(tmp_path, "one"), workers=2)
     said: list[str] = []
-    holding = threading.Thread(target=lambda: said.append(call(server, "hold", {"folder": str(gate.folder)}).json))
+    holding = threading.Thread(
+        target=lambda: said.append(call(server, "hold", {"folder": str(gate.folder)}).json)
+    )
     holding.start()
     until(lambda: bool(gate.marks()))
     write(tmp_path, "two")
@@ -208,15 +215,27 @@ def test_a_server_that_does_not_serve_loads_nothing(app: Path) -> None:
 
 
 @contextmanager
-def serving(file: Path, *arguments: str) -> Iterator[tuple[subprocess.Popen[str], str, Callable[[str], None]]]:
+def serving(
+    file: Path, *arguments: str
+) -> Iterator[tuple[subprocess.Popen[str], str, Callable[[str], None]]]:
     """Runs the command; gives it, its address, and what waits for a text on its standard error."""
-    command = [sys.executable, "-m", "ropewalk", "serve", str(file), "--http", "127.0.0.1:0", "--workers", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "ropewalk",
+        "serve",
+        str(file),
+        "--http",
+        "127.0.0.1:0",
+        "--workers",
+        "1",
+    ]
     with subprocess.Popen([*command, *arguments], stderr=subprocess.PIPE, text=True) as process:
         seen: list[str] = []
 
         def read() -> None:
             for line in process.stderr or ():
-                seen.append(line)
+                seen.append(line)  # noqa: PERF402 (each as it comes)
 
         reader = threading.Thread(target=read)
         reader.start()

@@ -12,6 +12,7 @@ use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use http::StatusCode;
 
+pub(crate) use answers::document;
 pub(crate) use tools::{CACHE, read, text_of};
 
 use crate::call::Runner;

@@ -23,10 +23,12 @@ pub enum Protocol {
     Connect,
     /// The Model Context Protocol.
     Mcp,
+    /// Messages of ZeroMQ.
+    Zmq,
 }
 
 impl Protocol {
-    const ALL: [Self; 5] = [Self::Http, Self::Grpc, Self::GrpcWeb, Self::Connect, Self::Mcp];
+    const ALL: [Self; 6] = [Self::Http, Self::Grpc, Self::GrpcWeb, Self::Connect, Self::Mcp, Self::Zmq];
 
     /// Its name in labels and logs.
     pub(crate) fn name(self) -> &'static str {
@@ -36,6 +38,7 @@ impl Protocol {
             Self::GrpcWeb => "grpc-web",
             Self::Connect => "connect",
             Self::Mcp => "mcp",
+            Self::Zmq => "zmq",
         }
     }
 }
