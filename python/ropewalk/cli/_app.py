@@ -79,10 +79,10 @@ def _dispatch(given: list[str]) -> int:
     if command == "doctor":
         from ropewalk.cli._flags import parse_doctor
 
-        as_json = parse_doctor(rest)
+        as_json, config = parse_doctor(rest)
         from ropewalk.cli._doctor import run_doctor
 
-        return run_doctor(as_json)
+        return run_doctor(as_json, config)
     if command == "check":
         from ropewalk.cli._flags import parse_check
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ropewalk.cli._record import Format
 
 MAP_USAGE = "ropewalk map FILE.py:FUNCTION [INPUT ...] [options]"
-DOCTOR_USAGE = "ropewalk doctor [--json]"
+DOCTOR_USAGE = "ropewalk doctor [--json] [--config FILE.toml]"
 CHECK_USAGE = """ropewalk check FILE.toml
        ropewalk check MODULE_OR_FILE.py ... [--json]"""
 FLOWS_USAGE = """ropewalk flows ls FILE [--state STATE] [--json]
@@ -318,6 +318,12 @@ _RENAMED = {"--timeout": "--task-timeout"}
 
 DOCTOR_FLAGS: tuple[Flag, ...] = (
     Flag(("--json",), "options", "print one JSON object instead of text.", _SWITCH),
+    Flag(
+        ("--config", "-c"),
+        "options",
+        "look at what the server of this file needs: its addresses, files and limits.",
+        {"metavar": "FILE.toml"},
+    ),
 )
 
 #: Texts are checked with the settings of the environment and the file.
@@ -629,12 +635,13 @@ def parse_flows(arguments: Sequence[str]) -> FlowsOptions:
     return FlowsOptions(action, **vars(made.parse_args(list(arguments[1:]))))
 
 
-def parse_doctor(arguments: Sequence[str]) -> bool:
-    """Read the arguments of `ropewalk doctor`; True for `--json`."""
+def parse_doctor(arguments: Sequence[str]) -> tuple[bool, str | None]:
+    """Read the arguments of `ropewalk doctor`: whether `--json` is there, and the file of `--config`."""
     made = parser(
         "doctor", DOCTOR_USAGE, "Report what this machine offers and what needs attention.", "", DOCTOR_FLAGS
     )
-    return bool(made.parse_args(list(arguments)).json)
+    given = made.parse_args(list(arguments))
+    return bool(given.json), given.config
 
 
 @dataclass(frozen=True, slots=True)
