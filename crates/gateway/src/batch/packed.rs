@@ -1,8 +1,8 @@
 //! A batch as its worker reads it, and as it answers; `python/ropewalk/serving/_batch.py` is the other side.
 //!
-//! Of each call: the number of its form (a byte), the lengths of its arguments and of its metadata (4 bytes each, little
-//! endian), and both. Of each result: its length (8 bytes), and what the answer of a call would be, or 4 and a failure as
-//! JSON. What a worker sends is not trusted.
+//! Of each call: the number of its form (a byte), the lengths of its arguments and of its metadata (4 bytes each,
+//! little endian), and both. Of each result: its length (8 bytes), and what the answer of a call would be, or 4 and a
+//! failure as JSON. What a worker sends is not trusted.
 
 use bytes::{Buf as _, Bytes};
 use serde::Deserialize;

@@ -148,17 +148,18 @@ mod tests {
     #[test]
     fn what_is_no_message_says_why() {
         let long = [7; LONGEST_ID + 1];
-        for (parts, id, text) in [
-            (&[][..], &b""[..], "the first part"),
+        let cases: [(&[&[u8]], &[u8], &str); 9] = [
+            (&[], b"", "the first part"),
             (&[b"", b"{}"], b"", "the first part"),
-            (&[&long[..], b"{}"], b"", "the first part"),
+            (&[&long, b"{}"], b"", "the first part"),
             (&[b"1", b"{}", b"3"], b"1", "a message has two parts"),
             (&[b"1", b"{"], b"1", "does not fit"),
             (&[b"1", br#"{"tool": 3}"#], b"1", "does not fit"),
             (&[b"1", br#"{"tool": "t", "x": 1}"#], b"1", "unknown field"),
             (&[b"1", br#"{"tool": "t", "timeout": -1}"#], b"1", "number of seconds"),
             (&[b"1", b"\xff\xff"], b"1", "neither"),
-        ] {
+        ];
+        for (parts, id, text) in cases {
             let Err((found, failed)) = of(parts) else { panic!("{parts:?} is a message") };
             assert_eq!(&*found, id);
             assert!(failed.message.contains(text), "{}", failed.message);
