@@ -10,7 +10,7 @@ from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
-from ropewalk._errors import RopewalkError
+import ropewalk
 from ropewalk.serving import _settings
 
 #: Descriptors of a server besides its connections: listeners, workers, logs.
@@ -29,7 +29,7 @@ def findings(config: str | None) -> list[Said]:
     named = config is not None or any(name.startswith(_settings.PREFIX) for name in os.environ)
     try:
         settings = _settings.read({}, os.environ, config)
-    except (RopewalkError, OSError, ValueError) as error:
+    except (ropewalk.RopewalkError, OSError, ValueError) as error:
         return [*_libraries(named), ("settings", "cannot be read", str(error))]
     said = [*_libraries(named), _files(settings, named)]
     for name in ("http", "grpc"):

@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 _LOOK = 0.3
 #: Bytecode that was written so shortly after its source may be older than the source, which has times in seconds there.
 _SAME_TIME = 2.0
+#: Folders of installed packages, also those of another prefix.
+_INSTALLED = {"site-packages", "dist-packages"}
 #: One module cannot be in `sys.modules` twice.
 _LOADING = threading.Lock()
 
@@ -42,13 +44,20 @@ def _others() -> tuple[str, ...]:
     return tuple(folder + os.sep for folder in found)
 
 
+def _is_own(file: str, others: tuple[str, ...]) -> bool:
+    # A compiled module can be loaded once in a process.
+    path = os.path.realpath(file)
+    is_source = path.endswith(".py")
+    return is_source and not path.startswith(others) and not _INSTALLED.intersection(path.split(os.sep))
+
+
 def own_modules() -> dict[str, ModuleType]:
     """Returns the modules of the program that this process has loaded, by name."""
     others = _others()
     found: dict[str, ModuleType] = {}
     for name, module in list(sys.modules.items()):
         file = getattr(module, "__file__", None)
-        if isinstance(file, str) and name != "__main__" and not os.path.realpath(file).startswith(others):
+        if isinstance(file, str) and name != "__main__" and _is_own(file, others):
             found[name] = module
     return found
 

@@ -148,7 +148,9 @@ mod tests {
     #[test]
     fn what_is_no_message_says_why() {
         let long = [7; LONGEST_ID + 1];
-        let cases: [(&[&[u8]], &[u8], &str); 9] = [
+        /// The parts, the id that is answered to, and a part of the reason.
+        type Case<'a> = (&'a [&'a [u8]], &'a [u8], &'a str);
+        let cases: [Case<'_>; 9] = [
             (&[], b"", "the first part"),
             (&[b"", b"{}"], b"", "the first part"),
             (&[&long, b"{}"], b"", "the first part"),
