@@ -10,7 +10,7 @@ import subprocess
 import sys
 import threading
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -212,7 +212,7 @@ def test_a_server_that_does_not_serve_loads_nothing(app: Path) -> None:
 @contextmanager
 def serving(
     file: Path, *arguments: str
-) -> Iterator[tuple[subprocess.Popen[str], str, Callable[[str], None]]]:
+) -> Generator[tuple[subprocess.Popen[str], str, Callable[[str], None]]]:
     """Runs the command; gives it, its address, and what waits for a text on its standard error."""
     command = [
         sys.executable,
