@@ -294,6 +294,10 @@ impl Runner for Engines {
         }
     }
 
+    fn engines(&self) -> Vec<Engine> {
+        self.drivers.iter().map(|driver| driver.engine().clone()).collect()
+    }
+
     fn readiness(&self) -> Readiness {
         for driver in &self.drivers {
             let engine = driver.engine();

@@ -142,6 +142,8 @@ pub struct Failed {
     pub status: Option<http::StatusCode>,
     /// Why no worker began the call, if the server let go of it.
     pub shed: Option<Shed>,
+    /// Where the tool raised. For the operator: callers are never shown it.
+    pub traceback: Option<Arc<str>>,
 }
 
 /// How long a client that meets a full queue is asked to stay away.
@@ -151,7 +153,15 @@ impl Failed {
     /// A failure with a text and no more.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let message = message.into();
-        Self { code, message, violations: Vec::new(), retry_after: None, status: None, shed: None }
+        Self {
+            code,
+            message,
+            violations: Vec::new(),
+            retry_after: None,
+            status: None,
+            shed: None,
+            traceback: None,
+        }
     }
 
     /// As many calls wait as may.

@@ -30,6 +30,7 @@ use crate::guard::{self, Guard, Tokens};
 use crate::http::{self, Catalog, Shared};
 use crate::mcp::{self, Mcp};
 use crate::rpc;
+use crate::status::{Dashboard, Made, Status};
 use crate::telemetry::{self, Export, Lines, Telemetry};
 use crate::tool::{Tool, Tools};
 use crate::zmq::{self, Zmq};
@@ -57,6 +58,8 @@ pub struct Settings {
     pub export: Export,
     /// Where the records of calls go.
     pub lines: Arc<Lines>,
+    /// The page that shows what goes on, if there is to be one.
+    pub dashboard: Option<Dashboard>,
 }
 
 impl Default for Settings {
@@ -72,6 +75,7 @@ impl Default for Settings {
             tokens: Tokens::default(),
             export: Export::default(),
             lines: Arc::default(),
+            dashboard: None,
         }
     }
 }
@@ -127,16 +131,24 @@ impl Server {
         // With tokens, or at an address that others reach, the server may have any name.
         let mut addresses = settings.http.iter().chain(&settings.grpc);
         let is_local = settings.tokens.is_empty() && addresses.all(|address| address.ip().is_loopback());
-        let guard = Guard { tokens: settings.tokens.clone(), is_local };
-        let guarded = middleware::from_fn_with_state(Arc::new(guard), guard::guard);
+        let guard = Arc::new(Guard { tokens: settings.tokens.clone(), is_local });
+        let guarded = middleware::from_fn_with_state(Arc::clone(&guard), guard::guard);
+        let (leave, leaving) = watch::channel(false);
+        let status = settings.dashboard.as_ref().map(|dashboard| {
+            let (runner, telemetry) = (Arc::clone(&runner), Arc::clone(&telemetry));
+            let leaving = leaving.clone();
+            let made = Made { dashboard, tools: &shared.tools, runner, telemetry, guard, leaving };
+            Status::new(made, runtime.handle())
+        });
+        let status = status.transpose()?.map_or_else(Router::new, Status::routes);
         let measured = middleware::from_fn_with_state(Arc::clone(&telemetry), telemetry::measure);
         let mcp = Mcp::new(Arc::clone(&shared));
         let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
         let routes = http::routes(Arc::clone(&shared))
             .merge(mcp.routes())
+            .merge(status)
             .fallback(any(move |request| otherwise(services.clone(), request)));
         let routes = routes.layer(guarded).layer(measured);
-        let (leave, leaving) = watch::channel(false);
         let wanted = [settings.http, settings.grpc];
         let open = Arc::new(watch::Sender::new(0));
         let mut found = [None, None];

@@ -74,7 +74,7 @@ pub use records::{Ended, Histograms};
 pub use running::{Running, Terms};
 pub use session::{Mode, Session, SessionSettings};
 pub use signals::Signals;
-pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
+pub use statistics::{Counters, Doing, Signalled, Statistics, WorkerState, WorkerStatistics};
 pub use stream::{Item, Items, MOST_UNREAD_BYTES, Stream, cost};
 pub use task::{Call, Called, Options, Rare, Remote, Stage, Task};
 pub use times::{Begin, Meter, Tail, Times};

@@ -14,8 +14,9 @@ use pyo3::prelude::*;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
-    Batch, Batched, Cached, Code, Driver, Engines, Exception, Exceptions, Export, Failed, Generations,
-    Gravity, Lines, Logged, Logging, Readiness, Runner, Server, Settings, Tokens, Tool, Tools, Violation,
+    Batch, Batched, Cached, Code, Dashboard, Driver, Engines, Exception, Exceptions, Export, Failed, Generations,
+    Gravity, Lines, Logged, Logging, Readiness, Runner, Server, Settings, Tokens, Tool, Tools, Violation, Wish,
+    Wishes,
 };
 use ropewalk_os::file::duplicate;
 use ropewalk_pool::Engine;
@@ -56,6 +57,9 @@ struct Wanted {
     log: String,
     cache_size: usize,
     zmq: Option<String>,
+    dashboard: bool,
+    /// The descriptor of the socket that workers connect to, which stays the caller's.
+    inspected: Option<i32>,
 }
 
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {
@@ -117,11 +121,12 @@ fn explained(explain: &Bound<'_, PyAny>, exception: &Exception) -> PyResult<Fail
         return Ok(Failed::new(Code::Internal, "the tool has not raised"));
     };
     let error = served::exception(explain.py(), reply)?;
-    let (code, message, violations): (String, String, Vec<(String, String)>) =
+    let (code, message, violations, traceback): (String, String, Vec<(String, String)>, Option<String>) =
         explain.call1((error,))?.extract()?;
     let violations = violations.into_iter().map(|(field, description)| Violation { field, description });
     let code = Code::of_name(&code).unwrap_or(Code::Unknown);
-    Ok(Failed { violations: violations.collect(), ..Failed::new(code, message) })
+    let traceback = traceback.map(Arc::from);
+    Ok(Failed { violations: violations.collect(), traceback, ..Failed::new(code, message) })
 }
 
 /// A server that runs; see `ropewalk/_gateway.pyi`.
@@ -136,6 +141,7 @@ struct Gateway {
     reloads: AtomicU64,
     /// Set at the end, for what waits. Orders nothing: relaxed.
     stopped: AtomicBool,
+    wishes: Arc<Wishes>,
 }
 
 /// The tools as they are described, of this generation.
@@ -190,6 +196,9 @@ impl Gateway {
         let tools = tools_of(&pools, tools, 0)?;
         let cache_size = settings.cache_size;
         let lines = Arc::new(Lines::new(logging(&settings.log)?));
+        let wishes = Arc::new(Wishes::default());
+        let socket = settings.inspected.map(duplicate).transpose()?.map(Arc::new);
+        let dashboard = Dashboard { socket, wishes: Arc::clone(&wishes) };
         let settings = Settings {
             http: address(settings.http.as_ref())?,
             grpc: address(settings.grpc.as_ref())?,
@@ -201,6 +210,7 @@ impl Gateway {
             tokens: Tokens::new(settings.tokens),
             export: Export { endpoint: settings.otlp },
             lines: Arc::clone(&lines),
+            dashboard: settings.dashboard.then_some(dashboard),
         };
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
         let started = py.detach(move || {
@@ -210,7 +220,7 @@ impl Gateway {
             let cached = Arc::new(Cached::new(batched, cache_size));
             let server = Server::start(&settings, tools, Arc::<Cached>::clone(&cached))?;
             let (reloads, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
-            Ok::<_, io::Error>(Self { server, lines, exceptions, generations, cached, reloads, stopped })
+            Ok::<_, io::Error>(Self { server, lines, exceptions, generations, cached, reloads, stopped, wishes })
         });
         started.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
@@ -321,6 +331,22 @@ impl Gateway {
         }
     }
 
+    /// Does what the dashboard wants of the program, until the server ends: `drain` begins the server's end, and
+    /// `beside` gives what goes on beside the tools, as the text of a JSON object, or nothing.
+    fn fulfil(&self, py: Python<'_>, drain: &Bound<'_, PyAny>, beside: &Bound<'_, PyAny>) {
+        while let Some(wish) = py.detach(|| self.wishes.next()) {
+            let done = match wish {
+                Wish::Drain => drain.call0().map(drop),
+                Wish::Beside(answering) => beside.call0().and_then(|text| text.extract()).map(|text| {
+                    py.detach(|| answering.answer(text));
+                }),
+            };
+            if let Err(error) = done {
+                error.write_unraisable(py, None);
+            }
+        }
+    }
+
     /// Whether it takes calls: `None`, or why it does not, and whether it is starting.
     fn not_ready(&self, py: Python<'_>) -> Option<(String, bool)> {
         let readiness = py.detach(|| self.server.readiness());
@@ -334,6 +360,7 @@ impl Gateway {
             self.server.stop();
             self.exceptions.close();
             self.lines.close();
+            self.wishes.close();
         });
     }
 }

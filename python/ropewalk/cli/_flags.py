@@ -49,6 +49,16 @@ exit status
   1  SIGTERM, and the time was up                143  stopped by a second SIGTERM
   2  could not start: bad usage, no tools, an address that is taken or public, workers that do not become ready"""
 
+TOP_USAGE = "ropewalk top [URL] [--token-file FILE] [--once]"
+
+TOP_ABOUT = """\
+Show in a terminal what a server of tools does: its pools and workers, its tools, and the stack of a worker. URL is the
+server's address, http://127.0.0.1:8080 if it is not given. Where there is no terminal it prints the numbers once."""
+
+TOP_NOTES = """\
+keys
+  o  order the workers by number, busy time, memory, age, tasks     s  the stack of the chosen worker     q  leave"""
+
 FLOWS_ABOUT = """\
 Look at the runs of flows in a journal, and ask for changes. FILE is the journal that ropewalk.flows.Flows writes.
 Reading takes no lock, and no process is held up by it."""
@@ -416,6 +426,12 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         {"metavar": "URL"},
     ),
     Flag(
+        ("--no-dashboard",),
+        "telemetry",
+        "serve neither the page that shows what goes on, at /, nor its numbers at /v1/status.",
+        {"action": "store_false", "dest": "dashboard", "default": None},
+    ),
+    Flag(
         ("--log",),
         "telemetry",
         "log these calls: failures of the server and the tools (failures), all calls, or nothing.",
@@ -427,6 +443,11 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         "write what is logged as text, or as one line of JSON for each record (text).",
         {"metavar": "FORMAT"},
     ),
+)
+
+TOP_FLAGS: tuple[Flag, ...] = (
+    Flag(("--token-file",), "options", "send the first token in FILE.", {"metavar": "FILE"}),
+    Flag(("--once",), "options", "print the numbers once, as where there is no terminal.", _SWITCH),
 )
 
 CHECK_FLAGS: tuple[Flag, ...] = (
@@ -557,6 +578,7 @@ class ServeOptions:
     cache_size: str | None
     reload: bool | None
     zmq: str | None
+    dashboard: bool | None
 
 
 def parse_serve(arguments: Sequence[str]) -> ServeOptions:
@@ -564,6 +586,22 @@ def parse_serve(arguments: Sequence[str]) -> ServeOptions:
     made = parser("serve", SERVE_USAGE, SERVE_ABOUT, SERVE_NOTES, SERVE_FLAGS)
     made.add_argument("app", metavar="APP.py", help=argparse.SUPPRESS)
     return ServeOptions(**vars(made.parse_args(list(arguments))))
+
+
+@dataclass(frozen=True, slots=True)
+class TopOptions:
+    """The arguments of `ropewalk top`."""
+
+    url: str
+    token_file: str | None
+    once: bool
+
+
+def parse_top(arguments: Sequence[str]) -> TopOptions:
+    """Read the arguments of `ropewalk top`; a usage error ends the program with status 2, as argparse does."""
+    made = parser("top", TOP_USAGE, TOP_ABOUT, TOP_NOTES, TOP_FLAGS)
+    made.add_argument("url", metavar="URL", nargs="?", default="http://127.0.0.1:8080", help=argparse.SUPPRESS)
+    return TopOptions(**vars(made.parse_args(list(arguments))))
 
 
 @dataclass(frozen=True, slots=True)

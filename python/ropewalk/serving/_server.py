@@ -23,6 +23,7 @@ from ropewalk.runtime import _config
 from ropewalk.runtime._lines import located
 from ropewalk.runtime._runtime import Runtime
 from ropewalk.serving import _logs, _reload, _settings
+from ropewalk.serving._dashboard import Inspected, beside
 from ropewalk.serving._failures import explain
 from ropewalk.serving._settings import Settings
 from ropewalk.serving._signals import signals
@@ -88,6 +89,8 @@ class _Wanted:
     log: str
     cache_size: int
     zmq: str | None
+    dashboard: bool
+    inspected: int | None
 
 
 class Server:
@@ -123,6 +126,7 @@ class Server:
         cache_size: bytes of results that the server keeps for tools with `cache_ttl`.
         zmq: where calls come as messages of ZeroMQ, ``"tcp://127.0.0.1:5555"`` or ``"ipc:///run/tools.sock"``.
         reload: load the file again when it has changed, or a module of the program that it has imported.
+        dashboard: serve the page that shows what goes on, at ``/``, and its numbers and orders at ``/v1/status``.
         log_format: ``"json"`` or ``"text"``: `wait` writes what is logged to standard error. By default the program
             has its own handlers.
 
@@ -157,6 +161,7 @@ class Server:
         cache_size: int | str | None = None,
         reload: bool | None = None,
         zmq: str | None = None,
+        dashboard: bool | None = None,
     ) -> None:
         """Checks the settings, and loads the tools. It starts nothing."""
         self._path = None if config is None else os.fspath(config)
@@ -177,6 +182,7 @@ class Server:
             "cache_size": cache_size,
             "reload": reload,
             "zmq": zmq,
+            "dashboard": dashboard,
         }
         self._app = os.fspath(app)
         self._workers = None if workers is None else checked_count("workers", workers, 1)
@@ -198,6 +204,10 @@ class Server:
         self._is_closed = False
         #: Set when the client of standard input has left.
         self._left = threading.Event()
+        #: The socket of the workers whose stacks can be seen.
+        self._inspected: Inspected | None = None
+        #: What `wait` waits for, while it does.
+        self._came: queue.SimpleQueue[int | Exception] | None = None
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
@@ -262,6 +272,8 @@ class Server:
         """
         if self._gateway is not None or self._is_closed:
             raise ServingError("a server starts once. Make another one")
+        if self._settings.dashboard:
+            self._inspected = Inspected()
         try:
             _, *given = self._begun(lambda runtime: setattr(self, "_runtime", runtime))
             self._gateway = self._listening(*given)
@@ -269,12 +281,21 @@ class Server:
             self.close()
             raise
         self._begin("ropewalk-explaining", lambda: self._gateway.explain(explain))
+        if self._settings.dashboard:
+            self._begin("ropewalk-fulfilling", lambda: self._gateway.fulfil(self._drain_asked, beside))
         self._write_log()
         if self._settings.reload:
             self._begin("ropewalk-watching", lambda: _reload.watch(self))
         if self._standard is not None:
             self._begin("ropewalk-attending", self._attend)
         return self
+
+    def _drain_asked(self) -> None:
+        """The dashboard ends the server: as a signal does, if the program waits for one."""
+        if self._came is not None:
+            self._came.put(signal.SIGTERM)
+        else:
+            self._begin("ropewalk-draining", self.drain)
 
     def _write_log(self) -> None:
         if self._settings.log != "nothing" and self._writer is None:
@@ -350,6 +371,8 @@ class Server:
         self._is_closed = True
         if self._gateway is not None:
             self._gateway.stop()
+        if self._inspected is not None:
+            self._inspected.close()
         for runtime in (self._fresh, self._runtime):
             if runtime is not None:
                 runtime.terminate()
@@ -384,6 +407,7 @@ class Server:
                 if self._gateway is None:
                     self.start()
                 heard.set()
+                self._came = came
                 if started is not None:
                     started()
                 return self._served(came)
@@ -502,11 +526,14 @@ class Server:
         """Makes the runtime: the pools load the tools before they are ready."""
         pools = {name: dict(settings) for name, settings in self._pools.pools.items()}
         modules = ["ropewalk.serving._worker", *_libraries()]
+        if self._inspected is not None:
+            modules.append("ropewalk.serving._inspected")
         if preload and self._place.module is not None:
             modules.append(self._place.module)
         for name, settings in pools.items():
             names = tuple(tool for tool, pool in self._routes.items() if pool == name)
-            settings["warmup"] = Warmup(self._place, names, settings.get("warmup"))
+            address = None if self._inspected is None else self._inspected.address
+            settings["warmup"] = Warmup(self._place, names, settings.get("warmup"), address)
             settings["preload"] = [*settings.get("preload", ()), *modules]
             settings.setdefault("capacity", _CAPACITY)
         return Runtime(pools, default=self._pools.default, routes=self._pools.routes)
@@ -547,6 +574,8 @@ class Server:
             settings.log,
             settings.cache_size,
             settings.zmq,
+            settings.dashboard,
+            None if self._inspected is None else self._inspected.fileno(),
         )
         try:
             return _load.gateway.Gateway(pools, described, wanted)

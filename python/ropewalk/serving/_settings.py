@@ -57,6 +57,8 @@ class Settings:
     zmq: str | None = None
     #: Load the file again when it has changed.
     reload: bool = False
+    #: Serve the page that shows what goes on, its numbers and its orders.
+    dashboard: bool = True
     #: What `token_file` holds; never shown.
     tokens: tuple[str, ...] = field(default=(), repr=False)
 
@@ -185,6 +187,7 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "cache_size": _bytes,
     "reload": checked_switch,
     "zmq": _endpoint,
+    "dashboard": checked_switch,
 }
 
 

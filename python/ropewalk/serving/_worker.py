@@ -100,8 +100,14 @@ class Warmup:
     names: tuple[str, ...]
     #: The `warmup` of the pool's own settings.
     first: Callable[[], object] | None = None
+    #: The socket of the server that may look at this worker's stacks.
+    inspected: str | None = None
 
     def __call__(self) -> None:
+        if self.inspected is not None:
+            from ropewalk.serving._inspected import connect
+
+            connect(self.inspected)
         if self.first is not None:
             self.first()
         app = _app(self.place)

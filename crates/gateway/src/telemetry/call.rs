@@ -52,6 +52,7 @@ pub(super) struct End {
     pub(super) code: Option<Code>,
     pub(super) shed: Option<Shed>,
     pub(super) message: Option<String>,
+    pub(super) traceback: Option<Arc<str>>,
     at: Instant,
 }
 
@@ -129,14 +130,15 @@ impl Watched {
 
     /// It has a result.
     pub(crate) fn ended(&self) {
-        self.end(End { code: None, shed: None, message: None, at: Instant::now() });
+        self.end(End { code: None, shed: None, message: None, traceback: None, at: Instant::now() });
     }
 
     /// It has none.
     pub(crate) fn failed(&self, failed: &Failed) {
         let (code, shed) = (Some(failed.code), failed.shed);
         let message = Some(failed.message.clone().into_owned());
-        self.end(End { code, shed, message, at: Instant::now() });
+        let traceback = failed.traceback.clone();
+        self.end(End { code, shed, message, traceback, at: Instant::now() });
     }
 
     /// The items of its stream, counted, and the call ended with the last one.
@@ -220,6 +222,11 @@ impl Watching {
             Some(end) => (end.code, end.shed, end.message.as_deref()),
             None => (Some(Code::Cancelled), None, Some("the caller has left")),
         }
+    }
+
+    /// Where its tool raised.
+    pub(super) fn traceback(&self) -> Option<Arc<str>> {
+        self.end.get().and_then(|end| end.traceback.clone())
     }
 
     /// How long the client had to do with it.

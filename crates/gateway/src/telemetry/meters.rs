@@ -8,6 +8,7 @@ use std::time::Duration;
 use ropewalk_sync::Mutex;
 
 use super::families::{BOUNDS, Counts, Family, Name, SIZES, Value};
+use super::seconds::{Second, Seconds, Totals};
 use crate::failed::{Code, Shed};
 
 /// The protocol by which a call came.
@@ -107,6 +108,7 @@ pub(super) struct OfTool {
     /// The sizes of its batches.
     pub(super) batches: Spread,
     looked_up: [AtomicU64; Lookup::ALL.len()],
+    seconds: Seconds,
 }
 
 /// Where a call of a tool with a cache found its result.
@@ -140,6 +142,12 @@ struct OfProtocol {
     times: Spread,
 }
 
+/// Whether a call ended so for a fault of the tool or the server, or for want of time.
+pub(super) fn is_fault(code: Option<Code>) -> bool {
+    let faults = [Code::Unknown, Code::Internal, Code::Unavailable, Code::DeadlineExceeded];
+    code.is_some_and(|code| faults.contains(&code))
+}
+
 fn place(code: Option<Code>) -> usize {
     code.map_or(0, |code| code as usize + 1)
 }
@@ -156,6 +164,7 @@ impl OfTool {
             items: AtomicU64::new(0),
             batches: Spread::new(&SIZES, 1.0),
             looked_up: Default::default(),
+            seconds: Seconds::default(),
         }
     }
 
@@ -167,6 +176,40 @@ impl OfTool {
     /// A call has looked into the cache.
     pub(super) fn looked_up(&self, found: Lookup) {
         self.looked_up[found as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What has been counted so far, over all protocols.
+    fn totals(&self) -> Totals {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut totals = Totals::default();
+        for protocol in &self.protocols {
+            for (code, count) in [None].into_iter().chain(Code::ALL.map(Some)).zip(&protocol.ended) {
+                totals.ended += read(count);
+                if is_fault(code) {
+                    totals.failed += read(count);
+                }
+            }
+            for (sum, count) in totals.buckets.iter_mut().zip(&protocol.times.buckets) {
+                *sum += read(count);
+            }
+        }
+        totals.shed = self.shed.iter().map(read).sum();
+        totals
+    }
+
+    /// A call is about to be counted in this second.
+    pub(super) fn turn(&self, second: u64) {
+        self.seconds.turn(second, || self.totals());
+    }
+
+    /// Its calls in each second from `from` on, and all of them.
+    pub(super) fn seconds(&self, from: u64, now: u64) -> (Vec<Second>, Totals) {
+        (self.seconds.read(from, now, || self.totals()), self.totals())
+    }
+
+    /// How many calls were shed, by cause.
+    pub(super) fn shed(&self) -> impl Iterator<Item = (Shed, u64)> {
+        Shed::ALL.into_iter().zip(self.shed.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
     /// A call has ended.
@@ -263,7 +306,17 @@ fn known(method: &http::Method) -> &'static str {
 
 /// The route of a path: one of a few, whatever clients ask for.
 pub(super) fn route(path: &str) -> &'static str {
-    const FIXED: [&str; 6] = ["/v1/tools", "/openapi.json", "/healthz", "/readyz", "/metrics", "/mcp"];
+    const FIXED: [&str; 9] = [
+        "/v1/tools",
+        "/openapi.json",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/mcp",
+        "/v1/status",
+        "/v1/status/events",
+        "/",
+    ];
     if let Some(fixed) = FIXED.into_iter().find(|fixed| *fixed == path) {
         return fixed;
     }
@@ -332,7 +385,7 @@ mod tests {
 
     #[test]
     fn labels_are_few_whatever_clients_send() {
-        for path in ["/", "/v1/toolsets", "/../etc/passwd", "/v1"] {
+        for path in ["/index", "/v1/toolsets", "/../etc/passwd", "/v1"] {
             assert_eq!(route(path), "other");
         }
         assert_eq!((route("/v1/tools/x/y"), route("/metrics")), ("/v1/tools/{name}", "/metrics"));

@@ -1,0 +1,94 @@
+"""What a server's program does for its dashboard: the socket of its workers, and what goes on beside the tools."""
+
+from __future__ import annotations
+
+import json
+import secrets
+import socket
+import sys
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from ropewalk.flows import Flows, Run
+
+#: Connections of workers that may wait to be taken.
+_BACKLOG = 4096
+#: Runs of flows that are told.
+_MOST_RUNS = 50
+#: Steps of a run that are told: the last ones.
+_MOST_STEPS = 20
+#: Characters of a text.
+_LONGEST = 200
+
+
+class Inspected:
+    """A socket that only this machine reaches, with a name that others do not know."""
+
+    def __init__(self) -> None:
+        """Makes and opens it."""
+        self.address = f"ropewalk-{secrets.token_hex(16)}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
+        try:
+            # An abstract name: no file, which would have to be removed.
+            self._socket.bind("\0" + self.address)
+            self._socket.listen(_BACKLOG)
+        except OSError:
+            self._socket.close()
+            raise
+
+    def fileno(self) -> int:
+        """Returns the descriptor."""
+        return self._socket.fileno()
+
+    def close(self) -> None:
+        """Takes no more connections."""
+        self._socket.close()
+
+
+def beside() -> str:
+    """Returns what goes on in this process beside the tools, as JSON; an empty text for nothing."""
+    found: dict[str, Any] = {}
+    flows = _flows()
+    if flows:
+        found["flows"] = flows
+    return json.dumps(found) if found else ""
+
+
+def _flows() -> list[dict[str, Any]]:
+    """Returns the flows that this process has open, and their newest runs. It imports nothing for that."""
+    module = sys.modules.get("ropewalk.flows._flows")
+    if module is None:
+        return []
+    return [_of_flows(flows) for flows in tuple(module._OPEN) if not flows.closed]
+
+
+def _of_flows(flows: Flows) -> dict[str, Any]:
+    runs = flows.runs()
+    states = Counter(run.state for run in runs)
+    return {"journal": flows.path, "states": dict(states), "runs": [_of_run(run) for run in runs[-_MOST_RUNS:]]}
+
+
+def _of_run(run: Run[Any]) -> dict[str, Any]:
+    # Those of a run that has ended may be on the disk alone, which is not read each second.
+    steps = () if run._history.dropped_steps else run.steps()
+    return {
+        "id": run.id[:_LONGEST],
+        "flow": run.flow[:_LONGEST],
+        "state": run.state,
+        "began": run.began.timestamp(),
+        "ended": None if run.ended is None else run.ended.timestamp(),
+        "steps": len(steps) or None,
+        "last_steps": [
+            {
+                "name": step.name[:_LONGEST],
+                "form": step.form,
+                "state": step.state,
+                "began": step.began.timestamp(),
+                "ended": None if step.ended is None else step.ended.timestamp(),
+                "attempts": step.attempts,
+                "error": step.error[:_LONGEST],
+            }
+            for step in steps[-_MOST_STEPS:]
+        ],
+    }
