@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 from rich.text import Text
 from textual.app import App, ComposeResult
 from textual.binding import Binding, BindingType
 from textual.containers import VerticalScroll
+from textual.message import Message
 from textual.screen import ModalScreen
 from textual.widgets import DataTable, Footer, Sparkline, Static
 
@@ -30,6 +32,15 @@ _DRAWN = 120
 #: Seconds until a lost server is asked again.
 _PAUSE = 1.0
 _COLOURS = {"busy": "bold", "starting": "yellow", "standby": "yellow", "leaving": "yellow"}
+
+
+class Called(Message):
+    """A call that is to be made in the screen's own thread."""
+
+    def __init__(self, call: Callable[..., object], arguments: tuple[object, ...]) -> None:
+        super().__init__()
+        self.call = call
+        self.arguments = arguments
 
 
 class StackScreen(ModalScreen[None]):
@@ -117,11 +128,13 @@ class Top(App[None]):
             self._there(self.lose, why)
             self._leaving.wait(_PAUSE)
 
-    def _there(self, call: Any, *arguments: object) -> None:
-        try:
-            self.call_from_thread(call, *arguments)
-        except Exception:  # The screen is gone.
-            self._leaving.set()
+    def _there(self, call: Callable[..., object], *arguments: object) -> None:
+        # A screen that is gone takes no message.
+        self.post_message(Called(call, arguments))
+
+    def on_called(self, message: Called) -> None:
+        """Another thread has something to say."""
+        message.call(*message.arguments)
 
     def lose(self, why: str) -> None:
         """The connection is lost."""

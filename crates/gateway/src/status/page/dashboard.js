@@ -347,7 +347,7 @@ function tools() {
   const rows = [...known.last.tools].sort((one, other) => other.recent.rate - one.recent.rate || one.name.localeCompare(other.name));
   if (!rows.length) rows.push(null);
   keep($("tools"), rows, (tool) => (tool ? tool.name : ""), (tool) => tool
-    ? el("tr", {}, el("th", { scope: "row" }, tool.name), ...["n", "n", "n wide", "n", "n", "n", "n wide", "n wide", "spark"].map((kind) => el("td", { class: kind })))
+    ? el("tr", {}, el("th", { scope: "row" }, tool.name), ...["n", "n", "n wide", "n", "n", "n", "n wide", "n wide", "spark wide"].map((kind) => el("td", { class: kind })))
     : el("tr", {}, el("td", { colspan: "10", class: "empty" }, "No tool has been called yet.")), updateTool);
 }
 
