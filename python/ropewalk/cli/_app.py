@@ -115,7 +115,8 @@ def _dispatch(given: list[str]) -> int:
         return run_top(seen)
     raise CommandError(
         f"there is no command {command!r}",
-        "ropewalk map, ropewalk doctor, ropewalk check, ropewalk flows, ropewalk serve, ropewalk top, or ropewalk --help",
+        "ropewalk map, ropewalk doctor, ropewalk check, ropewalk flows, ropewalk serve, ropewalk top, "
+        "or ropewalk --help",
     )
 
 

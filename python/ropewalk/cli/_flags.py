@@ -600,7 +600,9 @@ class TopOptions:
 def parse_top(arguments: Sequence[str]) -> TopOptions:
     """Read the arguments of `ropewalk top`; a usage error ends the program with status 2, as argparse does."""
     made = parser("top", TOP_USAGE, TOP_ABOUT, TOP_NOTES, TOP_FLAGS)
-    made.add_argument("url", metavar="URL", nargs="?", default="http://127.0.0.1:8080", help=argparse.SUPPRESS)
+    made.add_argument(
+        "url", metavar="URL", nargs="?", default="http://127.0.0.1:8080", help=argparse.SUPPRESS
+    )
     return TopOptions(**vars(made.parse_args(list(arguments))))
 
 

@@ -91,7 +91,9 @@ class Source:
         if response.status == 401:
             raise CommandError(f"{self.url} asks for a token", "give it with --token-file FILE")
         if response.status == 404 and path.startswith("/v1/status"):
-            raise CommandError(f"{self.url} has no dashboard", "is it a ropewalk serve without --no-dashboard?")
+            raise CommandError(
+                f"{self.url} has no dashboard", "is it a ropewalk serve without --no-dashboard?"
+            )
         try:
             why = json.loads(response.read())["error"]["message"]
         except (ValueError, KeyError, TypeError):
@@ -174,15 +176,15 @@ SORTS = ("worker", "busy", "memory", "age", "done")
 def workers(document: Document, sort: str = "worker") -> list[tuple[str, int, tuple[str, ...]]]:
     """Returns the workers: pool, number, and the texts of `WORKERS`."""
     found = [(pool["name"], worker) for pool in document["pools"] for worker in pool["workers"]]
-    by = {
-        "busy": lambda worker: -sum(task["seconds"] for task in worker["tasks"]),
-        "memory": lambda worker: -worker["memory"],
-        "age": lambda worker: -(worker["age"] or 0),
-        "done": lambda worker: -worker["completed"],
-    }
-    if sort in by:
-        found.sort(key=lambda one: by[sort](one[1]))
+    if sort != "worker":
+        found.sort(key=lambda one: -_weight(one[1], sort))
     return [(pool, worker["number"], _worker(pool, worker)) for pool, worker in found]
+
+
+def _weight(worker: Document, sort: str) -> float:
+    if sort == "busy":
+        return float(sum(task["seconds"] for task in worker["tasks"]))
+    return float(worker[{"memory": "memory", "age": "age", "done": "completed"}[sort]] or 0)
 
 
 def _worker(pool: str, worker: Document) -> tuple[str, ...]:
@@ -236,10 +238,10 @@ def summary(document: Document) -> str:
 
 def stack_text(said: Document) -> str:
     """Returns what a worker said of its stacks."""
-    parts = [said["note"]] if said.get("note") else []
+    parts: list[str] = [said["note"]] if said.get("note") else []
     for thread in said["threads"]:
         head = f"{thread['name']}{' (waits for tasks)' if thread['idle'] else ''}:"
-        calls = []
+        calls: list[str] = []
         for call in thread["frames"]:
             calls.append(f'  File "{call["file"]}", line {call["line"]}, in {call["function"]}')
             if call.get("code"):

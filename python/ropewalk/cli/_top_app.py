@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable
-from typing import Any, ClassVar
+from typing import Any, ClassVar, cast
 
 from rich.text import Text
 from textual.app import App, ComposeResult
@@ -113,7 +113,7 @@ class Top(App[None]):
         self._leaving.set()
 
     def _table(self, name: str) -> DataTable[Any]:
-        return self.query_one(name, DataTable)
+        return cast("DataTable[Any]", self.query_one(name, DataTable))
 
     def _read(self) -> None:
         while not self._leaving.is_set():

@@ -14,9 +14,9 @@ if TYPE_CHECKING:
 
 #: Connections of workers that may wait to be taken.
 _BACKLOG = 4096
-#: Runs of flows that are told.
+#: Runs of flows that are shown.
 _MOST_RUNS = 50
-#: Steps of a run that are told: the last ones.
+#: Steps of a run that are shown: the last ones.
 _MOST_STEPS = 20
 #: Characters of a text.
 _LONGEST = 200
@@ -66,7 +66,11 @@ def _flows() -> list[dict[str, Any]]:
 def _of_flows(flows: Flows) -> dict[str, Any]:
     runs = flows.runs()
     states = Counter(run.state for run in runs)
-    return {"journal": flows.path, "states": dict(states), "runs": [_of_run(run) for run in runs[-_MOST_RUNS:]]}
+    return {
+        "journal": flows.path,
+        "states": dict(states),
+        "runs": [_of_run(run) for run in runs[-_MOST_RUNS:]],
+    }
 
 
 def _of_run(run: Run[Any]) -> dict[str, Any]:

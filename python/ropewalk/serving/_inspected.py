@@ -25,7 +25,7 @@ from typing import Any
 #: The signals: real-time ones next to that on which a pool asks for the stacks of a worker that hangs.
 _ASK = 45
 _DUMP = 46
-#: Calls of a stack that are told.
+#: Calls of a stack that are shown.
 _DEEPEST = 200
 #: Different stacks that a flame has.
 _MOST_STACKS = 5000

@@ -101,7 +101,8 @@ def test_a_token_is_read_from_a_file(tmp_path: Path) -> None:
 
     (tmp_path / "tokens").write_text("one\ntwo\n")
     (tmp_path / "empty").write_text("\n")
-    assert _token(str(tmp_path / "tokens")) == "one" and _token(None) is None
+    assert _token(str(tmp_path / "tokens")) == "one"
+    assert _token(None) is None
     for wrong in ("empty", "missing"):
         with pytest.raises(CommandError, match="the file of tokens"):
             _token(str(tmp_path / wrong))
@@ -111,7 +112,13 @@ def test_numbers_have_words() -> None:
     said = [_status.seconds(time) for time in (None, 2e-7, 0.0015, 0.5, 1.25, 75, 7300, 90_000)]
     assert said == ["–", "1 µs", "1.5 ms", "500 ms", "1.2 s", "1 min 15 s", "2 h 1 min", "1 d 1 h"]
     assert [_status.size(size) for size in (0, 2048, 50 << 20)] == ["0 B", "2.0 KiB", "50 MiB"]
-    assert [_status.count(number) for number in (0, 0.25, 12, 12_345, 2e6)] == ["0", "0.2", "12", "12.3k", "2.0M"]
+    assert [_status.count(number) for number in (0, 0.25, 12, 12_345, 2e6)] == [
+        "0",
+        "0.2",
+        "12",
+        "12.3k",
+        "2.0M",
+    ]
 
 
 def test_the_screen_lives_and_obeys_keys(server: Server) -> None:
@@ -142,7 +149,8 @@ def test_the_screen_lives_and_obeys_keys(server: Server) -> None:
             await pilot.press("down", "s")
             await until(lambda: isinstance(top.screen, StackScreen))
             shown = str(top.screen.query_one("#stack-text", Static).render())
-            assert "MainThread (waits for tasks)" in shown and "in _lane" in shown
+            assert "MainThread (waits for tasks)" in shown
+            assert "in _lane" in shown
             await pilot.press("escape")
             await until(lambda: not isinstance(top.screen, StackScreen))
             top.lose("it is gone")

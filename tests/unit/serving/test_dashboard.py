@@ -124,15 +124,23 @@ def running(server: Server, tool: str, gate: Gate, mark: str) -> Iterator[None]:
 def test_the_document_says_what_there_is(server: Server) -> None:
     assert call(server, "add", {"a": 1}).status == 200
     said = status(server)
-    assert said["server"]["ready"] and said["server"]["pid"] == os.getpid() and said["may_administer"]
+    assert said["server"]["ready"]
+    assert said["server"]["pid"] == os.getpid()
+    assert said["may_administer"]
     (pool,) = said["pools"]
     assert (pool["name"], pool["size"], pool["ready"], pool["restarts"]) == ("tools", 2, 2, {})
     for worker in pool["workers"]:
-        assert worker["state"] in ("idle", "busy") and worker["can_be_inspected"]
-        assert worker["memory"] > 1 << 20 and worker["age"] >= 0 and worker["pid"] != os.getpid()
+        assert worker["state"] in ("idle", "busy")
+        assert worker["can_be_inspected"]
+        assert worker["memory"] > 1 << 20
+        assert worker["age"] >= 0
+        assert worker["pid"] != os.getpid()
     (add,) = [tool for tool in said["tools"] if tool["name"] == "add"]
-    assert add["calls"] >= 1 and add["recent"]["rate"] > 0 and 0 < add["recent"]["p50"] <= add["recent"]["p99"]
-    assert sum(row[1] for row in add["series"]) >= 1 and sum(row[1] for row in said["calls"]) >= 1
+    assert add["calls"] >= 1
+    assert add["recent"]["rate"] > 0
+    assert 0 < add["recent"]["p50"] <= add["recent"]["p99"]
+    assert sum(row[1] for row in add["series"]) >= 1
+    assert sum(row[1] for row in said["calls"]) >= 1
     assert "flows" not in said, "sections without anything are absent"
 
 
@@ -148,11 +156,14 @@ def test_what_a_worker_runs_is_told(server: Server, gate: Gate) -> None:
 
 def test_failures_have_their_traceback_for_the_operator_alone(server: Server) -> None:
     said = call(server, "divide", {"a": 1, "b": 0})
-    assert said.status == 500 and b"Traceback" not in said.body and b"line" not in said.body
+    assert said.status == 500
+    assert b"Traceback" not in said.body
+    assert b"line" not in said.body
     until(lambda: any(one["tool"] == "divide" for one in status(server)["failures"]))
     failure = [one for one in status(server)["failures"] if one["tool"] == "divide"][-1]
     assert (failure["status"], failure["message"]) == ("UNKNOWN", "ZeroDivisionError: float division by zero")
-    assert "return a / b" in failure["traceback"] and failure["pid"] in [one["pid"] for one in workers(server)]
+    assert "return a / b" in failure["traceback"]
+    assert failure["pid"] in [one["pid"] for one in workers(server)]
     # What callers do wrong is no failure of the server.
     before = len(status(server)["failures"])
     assert call(server, "add", {"a": "x"}).status == 422
@@ -170,9 +181,13 @@ def test_failures_are_bounded(server: Server) -> None:
 def test_events_begin_with_the_whole_and_go_on_with_what_changes(server: Server) -> None:
     with watching(server) as events:
         name, whole = next(events)
-        assert name == "snapshot" and whole["whole"] and whole["pools"]
+        assert name == "snapshot"
+        assert whole["whole"]
+        assert whole["pools"]
         for name, update in events:
-            assert name == "update" and not update["whole"] and update["pools"]
+            assert name == "update"
+            assert not update["whole"]
+            assert update["pools"]
             # Once more each time: of a second with many failures not all are kept.
             assert call(server, "divide", {"a": 1, "b": 0}).status == 500
             if any(one["tool"] == "divide" for one in update["failures"]):
@@ -181,7 +196,8 @@ def test_events_begin_with_the_whole_and_go_on_with_what_changes(server: Server)
         name, update = next(events)
         assert all(one["number"] > last for one in update["failures"]), "each is told once"
         histories = [worker["history"] for pool in update["pools"] for worker in pool["workers"]]
-        assert any(histories) and all(0 <= part <= 100 for history in histories for part in history)
+        assert any(histories)
+        assert all(0 <= part <= 100 for history in histories for part in history)
 
 
 def test_watchers_are_bounded(server: Server) -> None:
@@ -196,7 +212,8 @@ def test_watchers_are_bounded(server: Server) -> None:
                 response = connection.getresponse()
                 if response.status != 200:
                     break
-            assert response.status == 503 and b"clients watch" in response.read()
+            assert response.status == 503
+            assert b"clients watch" in response.read()
         finally:
             for connection in connections:
                 connection.close()
@@ -236,7 +253,8 @@ def look(server: Server, kind: str) -> Any:
 def test_an_idle_worker_shows_its_stack(spinning: Server) -> None:
     until(lambda: workers(spinning)[0]["state"] == "idle")
     said = look(spinning, "stack")
-    assert said["by"] == "python" and "note" not in said
+    assert said["by"] == "python"
+    assert "note" not in said
     (main,) = said["threads"]
     assert (main["name"], main["idle"], main["frames"][0]["function"]) == ("MainThread", True, "_lane")
 
@@ -246,9 +264,12 @@ def test_a_worker_that_spins_shows_its_stack_and_its_flame(spinning: Server, gat
         (main,) = look(spinning, "stack")["threads"]
         assert not main["idle"]
         inner = [one for one in main["frames"] if one["function"] == "spin"]
-        assert inner and inner[0]["file"].endswith("tools_that_spin.py") and "code" in inner[0]
+        assert inner
+        assert inner[0]["file"].endswith("tools_that_spin.py")
+        assert "code" in inner[0]
         said = look(spinning, "flame?seconds=0.5")
-        assert said["by"] == "python" and said["samples"] > 0
+        assert said["by"] == "python"
+        assert said["samples"] > 0
         assert any("deeper (" in stack and stack.startswith("MainThread;") for stack in said["folded"])
         assert sum(said["folded"].values()) >= said["samples"]
         gate.open()
@@ -267,7 +288,8 @@ def test_threads_that_wait_are_seen_too(spinning: Server, gate: Gate) -> None:
 def test_a_worker_in_c_with_the_interpreter_s_lock_is_seen_by_a_signal(spinning: Server, gate: Gate) -> None:
     with running(spinning, "in_c", gate, "in C"):
         said = look(spinning, "stack")
-        assert said["by"] == "signal" and "signal handler" in said["note"]
+        assert said["by"] == "signal"
+        assert "signal handler" in said["note"]
         assert any(one["function"] == "in_c" for thread in said["threads"] for one in thread["frames"])
 
 
@@ -275,7 +297,8 @@ def test_a_flame_of_a_worker_in_c_is_sampled_by_a_signal(spinning: Server, gate:
     until(lambda: workers(spinning)[0]["state"] == "idle" and workers(spinning)[0]["can_be_inspected"])
     with running(spinning, "in_c", gate, "in C"):
         said = look(spinning, "flame?seconds=0.2")
-        assert said["by"] == "signal" and said["samples"] > 0
+        assert said["by"] == "signal"
+        assert said["samples"] > 0
         assert any("in_c (" in stack for stack in said["folded"])
 
 
@@ -336,7 +359,9 @@ def test_drain_answers_what_has_begun_and_ends_the_server(
     until(lambda: server.not_ready() == "the server has ended")
 
 
-def test_orders_need_a_token_where_there_are_tokens(make_server: Callable[..., Server], tmp_path: Path) -> None:
+def test_orders_need_a_token_where_there_are_tokens(
+    make_server: Callable[..., Server], tmp_path: Path
+) -> None:
     (tmp_path / "tokens").write_text("secret\n")
     server = make_server(token_file=tmp_path / "tokens")
     assert server.wait_ready(60)
@@ -371,16 +396,22 @@ def test_pages_of_other_sites_neither_read_nor_order(server: Server) -> None:
 
 def test_the_page_loads_nothing_from_elsewhere(server: Server) -> None:
     page = ask(server, "GET", "/")
-    assert page.status == 200 and page.headers["content-type"] == "text/html; charset=utf-8"
+    assert page.status == 200
+    assert page.headers["content-type"] == "text/html; charset=utf-8"
     policy = page.headers["content-security-policy"]
-    assert "default-src 'none'" in policy and "frame-ancestors 'none'" in policy and "unsafe" not in policy
+    assert "default-src 'none'" in policy
+    assert "frame-ancestors 'none'" in policy
+    assert "unsafe" not in policy
     assert page.headers["x-content-type-options"] == "nosniff"
     text = page.body.decode()
     loaded = re.findall(r'(?:src|href)="([^"#][^"]*)"', text)
-    assert loaded and all(path.startswith("/") and not path.startswith("//") for path in loaded)
+    assert loaded
+    assert all(path.startswith("/") and not path.startswith("//") for path in loaded)
     for path in {path for path in loaded if path.startswith("/dashboard")}:
         assert ask(server, "GET", path).headers["content-security-policy"] == policy
-    assert " style=" not in text and "onclick" not in text and "<script>" not in text
+    assert " style=" not in text
+    assert "onclick" not in text
+    assert "<script>" not in text
 
 
 def test_without_a_dashboard_there_is_nothing(make_server: Callable[..., Server]) -> None:
@@ -397,7 +428,8 @@ def test_a_worker_whose_tool_takes_the_signal_away_is_not_killed_by_it(server: S
     number = workers(server)[0]
     handled = Path(f"/proc/{number['pid']}/status").read_text()
     caught = int(next(line for line in handled.splitlines() if line.startswith("SigCgt")).split()[1], 16)
-    assert caught >> 44 & 1 and caught >> 45 & 1
+    assert caught >> 44 & 1
+    assert caught >> 45 & 1
 
 
 def test_flows_of_the_program_are_told(server: Server, tmp_path: Path) -> None:

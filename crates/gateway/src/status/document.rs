@@ -140,11 +140,8 @@ fn pool(status: &Status, place: usize, engine: &Engine, statistics: &Statistics,
         .filter(|(_, count)| *count > 0)
         .map(|(cause, count)| (cause.to_owned(), json!(count)))
         .collect();
-    let clients: Vec<Value> = statistics
-        .clients
-        .iter()
-        .map(|(name, queued)| json!({"name": **name, "queued": queued}))
-        .collect();
+    let clients: Vec<Value> =
+        statistics.clients.iter().map(|(name, queued)| json!({"name": **name, "queued": queued})).collect();
     json!({
         "name": *engine.name(),
         "size": statistics.size,
@@ -286,4 +283,3 @@ fn failure(failure: &Failure) -> Value {
         "trace": failure.trace,
     })
 }
-

@@ -110,7 +110,7 @@ Current thread 0x00007f01 (most recent call first):
 
     #[test]
     fn a_thread_that_waits_for_tasks_is_idle() {
-        let dump = "Thread 0x1 (most recent call first):\n  File \"/x/ropewalk/pool/worker/_life.py\", line 1 in _lane\n";
-        assert!(threads(dump)[0].idle);
+        let call = "  File \"/x/ropewalk/pool/worker/_life.py\", line 1 in _lane\n";
+        assert!(threads(&format!("Thread 0x1 (most recent call first):\n{call}"))[0].idle);
     }
 }

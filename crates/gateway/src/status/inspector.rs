@@ -2,12 +2,12 @@
 //!
 //! Each worker is connected to a socket of the server's, and handles two signals:
 //!
-//! - On [`ASK`], Python code in the worker reads from the socket what is asked, and a thread that it starts answers with
-//!   a line of JSON. It has the interpreter's lock while it looks, so what it says is exact.
+//! - On [`ASK`], Python code in the worker reads from the socket what is asked, and a thread that it starts answers
+//!   with a line of JSON. It has the interpreter's lock while it looks, so what it says is exact.
 //! - On [`DUMP`], a handler in C writes the stacks of all threads into the socket at once, as text. It needs no lock.
 //!
-//! A worker whose main thread sits in C runs no Python code on a signal. If none has begun after [`PATIENCE`], the second
-//! way is taken, and the answer says so.
+//! A worker whose main thread sits in C runs no Python code on a signal. If none has begun after [`PATIENCE`], the
+//! second way is taken, and the answer says so.
 //!
 //! What a worker writes is not trusted: it is bounded, and shown as text.
 
@@ -54,8 +54,7 @@ const LARGEST: usize = 4 << 20;
 const PARTS: usize = 256;
 /// Workers that may be connected.
 const MOST: usize = 4096;
-const BY_SIGNAL: &str =
-    "The main thread did not come back to Python code in time: it sits in a call of C, or such a call has the \
+const BY_SIGNAL: &str = "The main thread did not come back to Python code in time: it sits in a call of C, or such a call has the \
      interpreter's lock. A signal handler has written the stacks, which end at the last Python call.";
 
 /// See the module.
@@ -107,7 +106,7 @@ struct Found {
     /// Looks that came late, because other code had the interpreter's lock.
     #[serde(default)]
     late: u64,
-    /// Looks whose stack is not told, because there were too many.
+    /// Looks whose stack is left out, because there were too many.
     #[serde(default)]
     dropped: u64,
 }
@@ -182,7 +181,8 @@ impl Inspector {
     /// When it is gone, cannot answer, or does not.
     pub(super) async fn look(&self, worker: Worker<'_>, look: Look) -> Result<Seen, Failed> {
         let connection = self.connections.lock().get(&worker.pid).cloned();
-        let connection = connection.ok_or_else(|| unable("the worker has not connected to the server yet"))?;
+        let connection =
+            connection.ok_or_else(|| unable("the worker has not connected to the server yet"))?;
         let mut answers = connection.ask().ok_or_else(|| unable("another look into this worker goes on"))?;
         let number = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(found) = answers.by_python(&worker, number, look).await? {
@@ -298,7 +298,12 @@ impl Answers {
     }
 
     /// Asks the worker's Python code; `None` if that does not begin.
-    async fn by_python(&mut self, worker: &Worker<'_>, number: u64, look: Look) -> Result<Option<Found>, Failed> {
+    async fn by_python(
+        &mut self,
+        worker: &Worker<'_>,
+        number: u64,
+        look: Look,
+    ) -> Result<Option<Found>, Failed> {
         let seconds = match look {
             Look::Stack => 0.0,
             Look::Flame(time) => time.as_secs_f64(),
@@ -331,7 +336,9 @@ impl Answers {
         let Look::Flame(time) = look else {
             found.threads = dumps::threads(&self.dump(worker).await?);
             if found.threads.is_empty() {
-                return Err(unable("the worker did not write its stacks: it may sit in a call of the kernel"));
+                return Err(unable(
+                    "the worker did not write its stacks: it may sit in a call of the kernel",
+                ));
             }
             return Ok(found);
         };
@@ -373,7 +380,9 @@ mod tests {
         let (connection, mut worker) = connected();
         let mut answers = connection.ask().expect("it is free");
         assert!(connection.ask().is_none(), "one look at a time");
-        worker.write_all(b"Thread 0x1\n{\"look\": 1, \"begun\": true}\n{\"look\": 2, \"sam").expect("written");
+        worker
+            .write_all(b"Thread 0x1\n{\"look\": 1, \"begun\": true}\n{\"look\": 2, \"sam")
+            .expect("written");
         worker.write_all(b"ples\": 3}\n").expect("written");
         let line = answers.line(2, Instant::now() + Duration::from_secs(20)).await.expect("a line");
         assert_eq!((line.begun, line.found.samples), (false, 3));

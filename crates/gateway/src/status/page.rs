@@ -54,7 +54,10 @@ mod tests {
             // The name of a language is an address by its form.
             let allowed = text.matches("http://www.w3.org/2000/svg").count();
             assert!(elsewhere.count() <= allowed, "{path} loads from elsewhere");
-            assert!(!text.contains(" style=") && !text.contains("<script>"), "{path} has what the policy forbids");
+            assert!(
+                !text.contains(" style=") && !text.contains("<script>"),
+                "{path} has what the policy forbids"
+            );
         }
         assert!(!POLICY.contains("unsafe"));
     }

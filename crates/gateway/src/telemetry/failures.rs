@@ -50,7 +50,8 @@ fn bounded(text: &str, most: usize, keep_end: bool) -> Arc<str> {
         return text.into();
     }
     if keep_end {
-        let from = (text.len() - most..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
+        let from =
+            (text.len() - most..text.len()).find(|at| text.is_char_boundary(*at)).unwrap_or(text.len());
         return format!("…{}", text.get(from..).unwrap_or_default()).into();
     }
     let end = (0..=most).rev().find(|at| text.is_char_boundary(*at)).unwrap_or(0);
