@@ -31,6 +31,7 @@ from ropewalk.cli._status import (
 _DRAWN = 120
 #: Seconds until a lost server is asked again.
 _PAUSE = 1.0
+_TABLE = cast("type[DataTable[Any]]", DataTable)
 _COLOURS = {"busy": "bold", "starting": "yellow", "standby": "yellow", "leaving": "yellow"}
 
 
@@ -113,7 +114,7 @@ class Top(App[None]):
         self._leaving.set()
 
     def _table(self, name: str) -> DataTable[Any]:
-        return cast("DataTable[Any]", self.query_one(name, DataTable))
+        return self.query_one(name, _TABLE)
 
     def _read(self) -> None:
         while not self._leaving.is_set():
