@@ -7,13 +7,18 @@ import secrets
 import socket
 import sys
 from collections import Counter
-from typing import TYPE_CHECKING, Any
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, cast
 
 if TYPE_CHECKING:
+    from ropewalk.bus._bus import Bus
     from ropewalk.flows import Flows, Run
+    from ropewalk.state._store import Store
 
 #: Connections of workers that may wait to be taken.
 _BACKLOG = 4096
+#: Buses and stores that are shown.
+_MOST_SHOWN = 64
 #: Runs of flows that are shown.
 _MOST_RUNS = 50
 #: Steps of a run that are shown: the last ones.
@@ -46,13 +51,52 @@ class Inspected:
         self._socket.close()
 
 
-def beside() -> str:
-    """Returns what goes on in this process beside the tools, as JSON; an empty text for nothing."""
-    found: dict[str, Any] = {}
-    flows = _flows()
-    if flows:
-        found["flows"] = flows
-    return json.dumps(found) if found else ""
+class Beside:
+    """What goes on in this process beside the tools."""
+
+    def __init__(self) -> None:
+        """Knows nothing but the flows, which are found by themselves."""
+        self._shown: dict[str, Bus | Store[Any]] = {}
+
+    def show(self, name: str, what: Bus | Store[Any]) -> None:
+        """Shows a bus or a store by this name from now on.
+
+        Raises:
+            TypeError: it is neither.
+            ValueError: so many are shown that no more may be.
+        """
+        if not isinstance(cast("object", name), str):
+            raise TypeError(f"name must be text, not {name!r}")
+        if not (_is(what, "ropewalk.bus._bus", "Bus") or _is(what, "ropewalk.state._store", "Store")):
+            raise TypeError(f"a dashboard shows a ropewalk.Bus or a ropewalk.state.Store, not {what!r}")
+        if name not in self._shown and len(self._shown) >= _MOST_SHOWN:
+            raise ValueError(f"{_MOST_SHOWN} buses and stores are shown, and no more may be")
+        self._shown[name[:_LONGEST]] = what
+
+    def __call__(self) -> str:
+        """Returns all of it as JSON; an empty text for nothing."""
+        found: dict[str, Any] = {}
+        flows = _flows()
+        if flows:
+            found["flows"] = flows
+        for name, what in tuple(self._shown.items()):
+            if what.closed:
+                continue
+            if _is(what, "ropewalk.bus._bus", "Bus"):
+                found.setdefault("signals", []).append(
+                    {"name": name, **asdict(cast("Bus", what).statistics())}
+                )
+            else:
+                found.setdefault("stores", []).append(
+                    {"name": name, "commits": cast("Store[Any]", what).version}
+                )
+        return json.dumps(found) if found else ""
+
+
+def _is(what: object, module: str, name: str) -> bool:
+    """Whether it is of a class of a module that is loaded only where it is used."""
+    loaded = sys.modules.get(module)
+    return loaded is not None and isinstance(what, getattr(loaded, name))
 
 
 def _flows() -> list[dict[str, Any]]:

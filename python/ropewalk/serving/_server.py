@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from types import TracebackType
-from typing import Any, Literal, Never, Self
+from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
 from ropewalk import _load
 from ropewalk._checked import checked_count, checked_limit
@@ -23,7 +23,7 @@ from ropewalk.runtime import _config
 from ropewalk.runtime._lines import located
 from ropewalk.runtime._runtime import Runtime
 from ropewalk.serving import _logs, _reload, _settings
-from ropewalk.serving._dashboard import Inspected, beside
+from ropewalk.serving._dashboard import Beside, Inspected
 from ropewalk.serving._failures import explain
 from ropewalk.serving._settings import Settings
 from ropewalk.serving._signals import signals
@@ -31,6 +31,10 @@ from ropewalk.serving._signature import Signature
 from ropewalk.serving._standard import Standard
 from ropewalk.serving._tool import Tool
 from ropewalk.serving._worker import Call, Warmup, tools_of
+
+if TYPE_CHECKING:
+    from ropewalk.bus._bus import Bus
+    from ropewalk.state._store import Store
 
 #: Calls that may wait in the queue of a pool whose configuration names no `capacity`.
 _CAPACITY = 1024
@@ -206,6 +210,7 @@ class Server:
         self._left = threading.Event()
         #: The socket of the workers whose stacks can be seen.
         self._inspected: Inspected | None = None
+        self._beside = Beside()
         #: What `wait` waits for, while it does.
         self._came: queue.SimpleQueue[int | Exception] | None = None
 
@@ -261,6 +266,15 @@ class Server:
         found: tuple[str, bool] | None = self._gateway.not_ready()
         return None if found is None else found[0]
 
+    def show(self, name: str, what: Bus | Store[Any]) -> None:
+        """Shows a bus of signals, or a store, on the dashboard. Flows that this process has open are shown anyway.
+
+        Raises:
+            TypeError: it is neither.
+            ValueError: 64 are shown, and no more may be.
+        """
+        self._beside.show(name, what)
+
     # --- its life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
@@ -282,7 +296,7 @@ class Server:
             raise
         self._begin("ropewalk-explaining", lambda: self._gateway.explain(explain))
         if self._settings.dashboard:
-            self._begin("ropewalk-fulfilling", lambda: self._gateway.fulfil(self._drain_asked, beside))
+            self._begin("ropewalk-fulfilling", lambda: self._gateway.fulfil(self._drain_asked, self._beside))
         self._write_log()
         if self._settings.reload:
             self._begin("ropewalk-watching", lambda: _reload.watch(self))

@@ -11,7 +11,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -36,7 +36,7 @@ def spin(folder: str) -> int:
     gate.mark("spins")
     rounds = 0
     while not (gate.folder / "open").exists():
-        rounds += deeper(1000)
+        rounds += deeper(50_000)
     return rounds
 
 def deeper(n: int) -> int:
@@ -85,7 +85,6 @@ def watching(server: Server, **headers: str) -> Iterator[Iterator[tuple[str, Any
     connection = http.client.HTTPConnection(server.http or "", timeout=60)
     connection.request("GET", "/v1/status/events", headers=headers)
     response = connection.getresponse()
-    assert response.status == 200, response.read()
 
     def events() -> Iterator[tuple[str, Any]]:
         name = ""
@@ -96,6 +95,7 @@ def watching(server: Server, **headers: str) -> Iterator[Iterator[tuple[str, Any
                 yield name, json.loads(line[6:])
 
     try:
+        assert response.status == 200, response.read()
         yield events()
     finally:
         # Before the response: it would read to the end.
@@ -203,20 +203,20 @@ def test_events_begin_with_the_whole_and_go_on_with_what_changes(server: Server)
 def test_watchers_are_bounded(server: Server) -> None:
     with watching(server) as first:
         next(first)
-        connections = []
-        try:
+        with ExitStack() as stack:
             for _ in range(64):
-                connection = http.client.HTTPConnection(server.http or "", timeout=60)
-                connections.append(connection)
+                connection = stack.enter_context(
+                    closing(http.client.HTTPConnection(server.http or "", timeout=60))
+                )
                 connection.request("GET", "/v1/status/events")
-                response = connection.getresponse()
+                response = stack.enter_context(connection.getresponse())
                 if response.status != 200:
                     break
+                # Before the response: it would read to the end.
+                assert connection.sock is not None
+                stack.callback(connection.sock.close)
             assert response.status == 503
             assert b"clients watch" in response.read()
-        finally:
-            for connection in connections:
-                connection.close()
 
     # Those that have left make room.
     def is_served() -> bool:
@@ -446,6 +446,31 @@ def test_flows_of_the_program_are_told(server: Server, tmp_path: Path) -> None:
         assert (run["id"], run["state"], told["states"]) == ("first", "succeeded", {"succeeded": 1})
         assert [one["state"] for one in run["last_steps"]] in ([], ["succeeded"] * 2, ["done"] * 2)
     assert "flows" not in status(server)
+
+
+def test_buses_and_stores_are_shown_that_the_program_names(
+    make_server: Callable[..., Server],
+) -> None:
+    import ropewalk
+    from ropewalk.state import Store
+
+    server = make_server()
+    with ropewalk.Bus() as bus, Store({"n": 0}) as store:
+        server.show("orders", bus)
+        server.show("bank", store)
+        bus.publish("orders.new", 1)
+        with store.transaction() as tx:
+            tx.draft["n"] = 1
+        said = status(server)
+        assert [(one["name"], one["published"]) for one in said["signals"]] == [("orders", 1)]
+        assert said["stores"] == [{"name": "bank", "commits": store.version}]
+        with pytest.raises(TypeError, match=r"shows a ropewalk\.Bus"):
+            server.show("other", object())  # type: ignore[arg-type]
+        for number in range(62):
+            server.show(str(number), bus)
+        with pytest.raises(ValueError, match="64 buses"):
+            server.show("one too many", bus)
+    assert not {"signals", "stores"} & set(status(server)), "what is closed is gone"
 
 
 def test_a_dead_worker_is_counted(make_server: Callable[..., Server]) -> None:

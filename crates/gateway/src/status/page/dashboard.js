@@ -413,6 +413,19 @@ function flows() {
   });
 }
 
+function beside(id, columns) {
+  const all = known.last[id] || [];
+  $(id + "-section").hidden = !all.length;
+  keep($(id), all, (one) => one.name, (one) => el("tr", {}, el("th", { scope: "row" }, one.name),
+    ...columns.map(([, kind]) => el("td", { class: kind }))), (row, one) => {
+    columns.forEach(([name], place) => put(row.children[place + 1], count(one[name])));
+  });
+}
+
+const signals = () => beside("signals", [["published", "n"], ["delivered", "n"], ["waiting", "n"], ["dropped", "n"],
+  ["failed", "n wide"], ["handlers", "n wide"], ["subscriptions", "n wide"]]);
+const stores = () => beside("stores", [["commits", "n"]]);
+
 let waiting = false;
 
 function draw() {
@@ -421,7 +434,7 @@ function draw() {
   waiting = true;
   requestAnimationFrame(() => {
     waiting = false;
-    for (const part of [header, tiles, charts, pools, tools, flows, failures]) part();
+    for (const part of [header, tiles, charts, pools, tools, flows, signals, stores, failures]) part();
   });
 }
 
