@@ -426,10 +426,10 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         {"metavar": "URL"},
     ),
     Flag(
-        ("--no-dashboard",),
+        ("--dashboard",),
         "telemetry",
-        "serve neither the page that shows what goes on, at /, nor its numbers at /v1/status.",
-        {"action": "store_false", "dest": "dashboard", "default": None},
+        "serve the page that shows what goes on, at /, its numbers and its orders, or none of them (it does).",
+        {"action": argparse.BooleanOptionalAction, "default": None},
     ),
     Flag(
         ("--log",),

@@ -54,8 +54,9 @@ const LARGEST: usize = 4 << 20;
 const PARTS: usize = 256;
 /// Workers that may be connected.
 const MOST: usize = 4096;
-const BY_SIGNAL: &str = "The main thread did not come back to Python code in time: it sits in a call of C, or such a call has the \
-     interpreter's lock. A signal handler has written the stacks, which end at the last Python call.";
+const BY_SIGNAL: &str = "The main thread did not come back to Python code in time: it sits in a call of C, or \
+                         such a call has the interpreter's lock. A signal handler has written the stacks, which \
+                         end at the last Python call.";
 
 /// See the module.
 #[derive(Debug, Default)]
