@@ -423,8 +423,8 @@ def test_without_a_dashboard_there_is_nothing(make_server: Callable[..., Server]
         make_server(dashboard="yes")
 
 
-def test_a_worker_whose_tool_takes_the_signal_away_is_not_killed_by_it(server: Server) -> None:
-    # A worker of a server that asks by a signal it does not handle would die of it.
+def test_workers_handle_both_signals(server: Server) -> None:
+    # One that they did not handle would end them.
     number = workers(server)[0]
     handled = Path(f"/proc/{number['pid']}/status").read_text()
     caught = int(next(line for line in handled.splitlines() if line.startswith("SigCgt")).split()[1], 16)
