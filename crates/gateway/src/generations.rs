@@ -7,6 +7,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use futures::future::BoxFuture;
+use ropewalk_pool::Engine;
 use ropewalk_sync::Mutex;
 
 use crate::call::{Answer, Items, Readiness, Request, Runner};
@@ -75,5 +76,9 @@ impl Runner for Generations {
 
     fn now(&self) -> Now {
         self.current().map(|runner| runner.now()).unwrap_or_default()
+    }
+
+    fn engines(&self) -> Vec<Engine> {
+        self.current().map(|runner| runner.engines()).unwrap_or_default()
     }
 }

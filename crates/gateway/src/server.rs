@@ -136,8 +136,8 @@ impl Server {
         let (leave, leaving) = watch::channel(false);
         let status = settings.dashboard.as_ref().map(|dashboard| {
             let (runner, telemetry) = (Arc::clone(&runner), Arc::clone(&telemetry));
-            let leaving = leaving.clone();
-            let made = Made { dashboard, tools: &shared.tools, runner, telemetry, guard, leaving };
+            let (shared, leaving) = (Arc::clone(&shared), leaving.clone());
+            let made = Made { dashboard, shared, runner, telemetry, guard, leaving };
             Status::new(made, runtime.handle())
         });
         let status = status.transpose()?.map_or_else(Router::new, Status::routes);

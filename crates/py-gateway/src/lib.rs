@@ -14,9 +14,9 @@ use pyo3::prelude::*;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
-    Batch, Batched, Cached, Code, Dashboard, Driver, Engines, Exception, Exceptions, Export, Failed, Generations,
-    Gravity, Lines, Logged, Logging, Readiness, Runner, Server, Settings, Tokens, Tool, Tools, Violation, Wish,
-    Wishes,
+    Batch, Batched, Cached, Code, Dashboard, Driver, Engines, Exception, Exceptions, Export, Failed,
+    Generations, Gravity, Lines, Logged, Logging, Readiness, Runner, Server, Settings, Tokens, Tool, Tools,
+    Violation, Wish, Wishes,
 };
 use ropewalk_os::file::duplicate;
 use ropewalk_pool::Engine;
@@ -220,7 +220,16 @@ impl Gateway {
             let cached = Arc::new(Cached::new(batched, cache_size));
             let server = Server::start(&settings, tools, Arc::<Cached>::clone(&cached))?;
             let (reloads, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
-            Ok::<_, io::Error>(Self { server, lines, exceptions, generations, cached, reloads, stopped, wishes })
+            Ok::<_, io::Error>(Self {
+                server,
+                lines,
+                exceptions,
+                generations,
+                cached,
+                reloads,
+                stopped,
+                wishes,
+            })
         });
         started.map_err(|error| match error.kind() {
             io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),

@@ -14,6 +14,7 @@ use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
 
 use futures::future::BoxFuture;
+use ropewalk_pool::Engine;
 use ropewalk_sync::Mutex;
 use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout_at};
@@ -76,6 +77,10 @@ impl Runner for Batched {
 
     fn now(&self) -> Now {
         self.0.runner.now()
+    }
+
+    fn engines(&self) -> Vec<Engine> {
+        self.0.runner.engines()
     }
 }
 

@@ -12,6 +12,7 @@ use std::time::{Duration, Instant};
 use bytes::Bytes;
 use futures::FutureExt as _;
 use futures::future::{BoxFuture, Shared as Joint, WeakShared};
+use ropewalk_pool::Engine;
 use ropewalk_sync::Mutex;
 use serde_json::{Map, Value};
 use tokio::time::timeout_at;
@@ -163,6 +164,10 @@ impl Runner for Cached {
             (state.kept.len(), state.kept.bytes())
         };
         Now { cached: Some(cached), ..self.0.runner.now() }
+    }
+
+    fn engines(&self) -> Vec<Engine> {
+        self.0.runner.engines()
     }
 }
 

@@ -13,6 +13,7 @@ use tokio::time::timeout;
 use super::Status;
 use crate::failed::{Code, Failed};
 use crate::telemetry::{Counted, Failure, KEPT, Second, Totals};
+use crate::tool::Tool;
 
 /// The seconds over which the numbers of a tool are reckoned.
 const RECENT: u64 = 60;
@@ -189,7 +190,7 @@ fn worker(status: &Status, place: usize, worker: &WorkerStatistics, doing: &[Doi
             json!({
                 "task": one.task,
                 "attempt": one.attempt,
-                "tool": one.function.as_deref().map(|function| status.tool_named(place, function)),
+                "tool": one.function.as_ref().map(|function| status.tool_named(place, function)),
                 "seconds": one.since.as_secs_f64(),
             })
         })
@@ -210,11 +211,15 @@ fn worker(status: &Status, place: usize, worker: &WorkerStatistics, doing: &[Doi
 
 impl Status {
     /// The tool of a function; the function's name if several have it.
-    fn tool_named<'a>(&'a self, place: usize, function: &'a str) -> &'a str {
-        let mut found = self.names.iter().filter(|(pool, name, _)| *pool == place && **name == *function);
+    fn tool_named(&self, place: usize, function: &Arc<str>) -> Arc<str> {
+        let catalog = self.shared.catalog.get();
+        let runs = |tool: &&Arc<Tool>| {
+            tool.engine == place && tool.function.as_ref().is_some_and(|own| own.name() == function)
+        };
+        let mut found = catalog.tools.iter().filter(runs);
         match (found.next(), found.next()) {
-            (Some((.., tool)), None) => tool,
-            _ => function,
+            (Some(tool), None) => Arc::clone(&tool.name),
+            _ => Arc::clone(function),
         }
     }
 }

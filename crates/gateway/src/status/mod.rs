@@ -35,8 +35,8 @@ pub use self::wishes::{Answering, Wish, Wishes};
 use crate::call::Runner;
 use crate::failed::Failed;
 use crate::guard::Guard;
+use crate::http::Shared;
 use crate::telemetry::Telemetry;
-use crate::tool::Tools;
 
 /// The dashboard of a server.
 #[derive(Clone, Debug, Default)]
@@ -51,8 +51,7 @@ pub struct Dashboard {
 pub(crate) struct Status {
     runner: Arc<dyn Runner>,
     telemetry: Arc<Telemetry>,
-    /// The names of tools, by the pool's number and the function's name.
-    names: Vec<(usize, Arc<str>, Arc<str>)>,
+    shared: Arc<Shared>,
     guard: Arc<Guard>,
     inspector: Arc<Inspector>,
     histories: Mutex<Histories>,
@@ -71,7 +70,7 @@ impl fmt::Debug for Status {
 /// What a dashboard is made of.
 pub(crate) struct Made<'a> {
     pub(crate) dashboard: &'a Dashboard,
-    pub(crate) tools: &'a Tools,
+    pub(crate) shared: Arc<Shared>,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) guard: Arc<Guard>,
@@ -83,15 +82,12 @@ impl Status {
     ///
     /// When the socket is none.
     pub(crate) fn new(parts: Made<'_>, runtime: &Handle) -> io::Result<Arc<Self>> {
-        let Made { dashboard, tools, runner, telemetry, guard, leaving } = parts;
+        let Made { dashboard, shared, runner, telemetry, guard, leaving } = parts;
         let inspector = Inspector::start(dashboard.socket.as_deref(), runtime)?;
-        let named = |tool: &Arc<crate::tool::Tool>| {
-            Some((tool.engine, Arc::clone(tool.function.as_ref()?.name()), Arc::clone(&tool.name)))
-        };
         Ok(Arc::new(Self {
             runner,
             telemetry,
-            names: tools.iter().filter_map(named).collect(),
+            shared,
             guard,
             inspector,
             histories: Mutex::default(),
