@@ -46,7 +46,7 @@ def packed(results: list[bytes]) -> bytes:
 
 
 def _failure(error: BaseException) -> bytes:
-    code, message, violations = explain(error)
+    code, message, violations, _ = explain(error)
     said = {"code": code, "message": message, "violations": violations}
     return _FAILED + json.dumps(said).encode()
 
