@@ -9,6 +9,7 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
+use ropewalk_pool::Engine;
 pub use ropewalk_pool::Progress;
 
 use crate::failed::Failed;
@@ -136,4 +137,9 @@ pub trait Runner: Send + Sync + 'static {
 
     /// What the pools do now.
     fn now(&self) -> Now;
+
+    /// The engines of the pools, by the numbers that tools name them by.
+    fn engines(&self) -> Vec<Engine> {
+        Vec::new()
+    }
 }

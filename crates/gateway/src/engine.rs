@@ -293,7 +293,12 @@ impl Runner for Engines {
             pools: engines().filter_map(|engine| Some((engine.name(), engine.statistics()?))).collect(),
             shared_bytes: engines().next().map_or(0, |engine| engine.arena().shared_bytes()),
             ready: self.readiness().why_not().is_none(),
+            cached: None,
         }
+    }
+
+    fn engines(&self) -> Vec<Engine> {
+        self.drivers.iter().map(|driver| driver.engine().clone()).collect()
     }
 
     fn readiness(&self) -> Readiness {

@@ -46,6 +46,11 @@ pub(crate) struct Call<'a> {
     pub(crate) outside: Vec<&'a [u8]>,
 }
 
+/// The number that says in what form arguments are, and in what form the result is wanted.
+pub(crate) fn number(form: Form, beside: &Beside) -> u8 {
+    form as u8 | beside.wanted.map_or(0, |wanted| (wanted as u8) << 4)
+}
+
 /// What a worker reads of a call. If all of it has more than `most` bytes, long parts are left out.
 pub(crate) fn call<'a>(
     form: Form,
@@ -59,9 +64,8 @@ pub(crate) fn call<'a>(
     let leaves = long + rest > most;
     let mut call =
         Call { pickle: Vec::with_capacity(rest + if leaves { LONG } else { long }), outside: Vec::new() };
-    let number = form as u8 | beside.wanted.map_or(0, |wanted| (wanted as u8) << 4);
     call.pickle.extend(PROTO);
-    call.pickle.extend([BININT1, number]);
+    call.pickle.extend([BININT1, number(form, beside)]);
     if beside.arrays.is_empty() {
         call.add(arguments, leaves);
     } else {

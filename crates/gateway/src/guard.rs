@@ -6,18 +6,23 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use http::HeaderMap;
 use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::uri::Authority;
+use http::{Extensions, HeaderMap};
 use ropewalk_sync::Mutex;
 
-use crate::clients::{Clients, Peer, Stranger};
+use crate::clients::{Caller, Clients, Peer, Stranger};
 use crate::failed::{Code, Failed};
 use crate::http::skip;
 
+/// The token that the headers show.
+pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
+    token_of(headers.get(AUTHORIZATION)?.as_bytes())
+}
+
 /// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
-fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    let (scheme, token) = headers.get(AUTHORIZATION)?.as_bytes().split_at_checked(7)?;
+pub(crate) fn token_of(value: &[u8]) -> Option<&[u8]> {
+    let (scheme, token) = value.split_at_checked(7)?;
     scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
 }
 
@@ -44,6 +49,24 @@ fn is_foreign(request: &Request, is_local: bool) -> bool {
     site.is_none() || site != host || (is_local && !host.is_some_and(is_this_machine))
 }
 
+/// Whether it reads what goes on by a name that may be another site's. A browser sends no `Origin` with the reads of a
+/// page's own site, so after DNS rebinding the name alone shows it.
+fn is_misnamed(request: &Request) -> bool {
+    let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let host = host.or_else(|| request.headers().get(HOST).map(HeaderValue::as_bytes));
+    request.uri().path().starts_with("/v1/status") && !host.is_some_and(is_this_machine)
+}
+
+/// What everybody may ask for: health, and the files of the dashboard, which say nothing of the server and ask for the
+/// token themselves.
+pub(crate) const PUBLIC: [&str; 6] =
+    ["/healthz", "/readyz", "/", "/dashboard.css", "/dashboard.js", "/dashboard.svg"];
+
+/// Where a request came from.
+pub(crate) fn peer(extensions: &Extensions) -> Peer {
+    extensions.get().cloned().unwrap_or_default()
+}
+
 /// Whose requests are served.
 pub(crate) struct Guard {
     clients: Mutex<Arc<Clients>>,
@@ -54,6 +77,22 @@ pub(crate) struct Guard {
 impl Guard {
     pub(crate) fn new(clients: Arc<Clients>, is_local: bool) -> Self {
         Self { clients: Mutex::new(clients), is_local }
+    }
+
+    /// Whether every caller is admitted.
+    pub(crate) fn is_open(&self) -> bool {
+        self.clients.lock().is_empty()
+    }
+
+    /// Whether the server listens to this machine alone, and admits every caller there.
+    pub(crate) fn is_local(&self) -> bool {
+        self.is_local
+    }
+
+    /// The caller that shows this token, at this end of a connection.
+    pub(crate) fn caller(&self, token: Option<&[u8]>, peer: &Peer) -> Result<Caller, Stranger> {
+        let clients = Arc::clone(&self.clients.lock());
+        clients.admit(token, peer)
     }
 
     /// Admits these from now on; what former ones have begun goes on.
@@ -87,26 +126,23 @@ fn refused(why: Stranger) -> Response {
     response
 }
 
-/// Serves a request, or refuses it. Health is everybody's to ask for.
+/// Serves a request, or refuses it.
 pub(crate) async fn guard(State(guard): State<Arc<Guard>>, mut request: Request, next: Next) -> Response {
-    if matches!(request.uri().path(), "/healthz" | "/readyz") {
+    if PUBLIC.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    if is_foreign(&request, guard.is_local) {
+    if is_foreign(&request, guard.is_local) || (guard.is_local && is_misnamed(&request)) {
         let text = "a page of another site may not call this server";
         skip(request).await;
         return Failed::new(Code::PermissionDenied, text).into_response();
     }
-    let clients = Arc::clone(&guard.clients.lock());
-    let peer = request.extensions().get::<Peer>().cloned().unwrap_or_default();
-    match clients.admit(bearer(request.headers()), &peer) {
+    match guard.caller(bearer(request.headers()), &peer(request.extensions())) {
         Ok(caller) => request.extensions_mut().insert(caller),
         Err(why) => {
             skip(request).await;
             return refused(why);
         }
     };
-    drop(clients);
     next.run(request).await
 }
 

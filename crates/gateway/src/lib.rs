@@ -6,6 +6,8 @@
 #![forbid(unsafe_code)]
 
 mod arrays;
+mod batch;
+mod cache;
 mod call;
 mod clients;
 mod depth;
@@ -18,6 +20,7 @@ mod failed;
 #[doc(hidden)]
 pub mod fuzzing;
 mod generated;
+mod generations;
 mod guard;
 mod http;
 mod kserve;
@@ -25,16 +28,23 @@ mod listener;
 mod mcp;
 mod rpc;
 mod server;
+mod status;
+mod swap;
 mod telemetry;
 mod tool;
+mod zmq;
 
+pub use batch::Batched;
+pub use cache::Cached;
 pub use call::{Answer, Beside, Form, Items, Progress, Readiness, Reports, Request, Runner};
 pub use clients::{Caller, Clients, Digest, Known, Rate, digest_of};
 pub use driver::Driver;
 pub use engine::Engines;
 pub use explain::{Exception, Exceptions};
 pub use failed::{Code, Failed, Shed, Violation};
+pub use generations::Generations;
 pub use listener::Tls;
 pub use server::{Listening, Server, Settings};
+pub use status::{Answering, Dashboard, Wish, Wishes};
 pub use telemetry::{Export, Gravity, Lines, Logged, Logging, Now, Protocol, Watched};
-pub use tool::{Tool, Tools};
+pub use tool::{Batch, Tool, Tools};

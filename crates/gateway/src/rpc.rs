@@ -4,6 +4,7 @@
 use std::sync::Arc;
 use std::time::Instant;
 
+use buffa::Message as _;
 use bytes::Bytes;
 use connectrpc::{
     CompressionPolicy, ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, Limits, Protocol as Wire,
@@ -21,7 +22,7 @@ use crate::clients::Caller;
 use crate::envelope::invalid;
 use crate::failed::{Code, Failed, Violation, shortened};
 use crate::generated::{DESCRIPTORS, inference, ropewalk::v1 as proto};
-use crate::http::{Shared, whole_seconds};
+use crate::http::{CACHE, Shared, whole_seconds};
 use crate::kserve;
 use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
@@ -75,8 +76,8 @@ impl Service {
         streams: bool,
     ) -> Result<Request, Failed> {
         let proto::ExecuteRequest { tool: name, arguments, metadata, .. } = message;
-        let caller = Caller::of(context.extensions());
-        let found = self.0.tool_for(&caller, &name);
+        let (caller, catalog) = (Caller::of(context.extensions()), self.0.catalog.get());
+        let found = catalog.tool_for(&caller, &name);
         let tool = found.as_ref().ok().copied();
         let watched = self.0.telemetry.begin(protocol(context), tool, context.headers());
         watched.by(&caller);
@@ -149,6 +150,30 @@ fn array_of(message: proto::Array) -> Result<Array, String> {
     let dtype = Dtype::of_name(&message.dtype)
         .ok_or_else(|| format!("there is no type of items named {:?}", shortened(&message.dtype)))?;
     Array::new(dtype, lengths(&message.shape)?, message.data)
+}
+
+/// A call as its message says it: the tool's name, what the tool is given, its metadata.
+pub(crate) struct Said {
+    pub(crate) tool: String,
+    /// Or what is wrong with it.
+    pub(crate) given: Result<Given, Failed>,
+    pub(crate) metadata: Map<String, Value>,
+}
+
+impl Said {
+    /// The call of these bytes of an `ExecuteRequest`.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let message = proto::ExecuteRequest::decode_from_slice(bytes).ok()?;
+        let proto::ExecuteRequest { tool, arguments, metadata, .. } = message;
+        let metadata = metadata.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
+        Some(Self { tool, given: given(arguments.into_option()), metadata })
+    }
+}
+
+/// The bytes of an `ExecuteResponse`, and, because both have one field with one number, of an `ExecuteStreamResponse`.
+pub(crate) fn response(answer: Answer) -> Result<Bytes, Failed> {
+    let response = proto::ExecuteResponse { result: Some(value(answer)?).into(), ..Default::default() };
+    Ok(Bytes::from(response.encode_to_vec()))
 }
 
 /// The call of a tool.
@@ -265,7 +290,12 @@ impl proto::Tools for Service {
         let answer = self.0.runner.call(request).await.inspect_err(|failed| watched.failed(failed))?;
         let result = value(answer).inspect_err(|failed| watched.failed(failed))?;
         watched.ended();
-        Response::ok(proto::ExecuteResponse { result: Some(result).into(), ..Default::default() })
+        let response =
+            Response::new(proto::ExecuteResponse { result: Some(result).into(), ..Default::default() });
+        Ok(match watched.lookup() {
+            Some(found) => response.with_header(CACHE, found.name()),
+            None => response,
+        })
     }
 
     async fn execute_stream(
@@ -288,8 +318,8 @@ impl proto::Tools for Service {
         context: RequestContext,
         _request: ServiceRequest<'_, proto::ListToolsRequest>,
     ) -> ServiceResult<impl connectrpc::Encodable<proto::ListToolsResponse> + Send + use<'a>> {
-        let caller = Caller::of(context.extensions());
-        let tools = self.0.tools_of(&caller).map(|tool| described(tool)).collect();
+        let (caller, catalog) = (Caller::of(context.extensions()), self.0.catalog.get());
+        let tools = catalog.tools_of(&caller).map(|tool| described(tool)).collect();
         Response::ok(proto::ListToolsResponse { tools, ..Default::default() })
     }
 }

@@ -3,12 +3,13 @@
 use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
 use ::http::HeaderValue;
 use ::http::header::CONTENT_TYPE;
+use axum::Router;
 use axum::extract::Request;
 use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
@@ -23,12 +24,14 @@ use crate::call::{Readiness, Runner};
 use crate::clients::Clients;
 use crate::failed::{Code, Failed};
 use crate::guard::{self, Guard};
-use crate::http::{self, Shared};
+use crate::http::{self, Catalog, Shared};
 use crate::listener::{Certificates, Listener, Source, Tls};
 use crate::mcp::{self, Mcp};
 use crate::rpc;
+use crate::status::{Dashboard, Made, Status};
 use crate::telemetry::{self, Export, Lines, Telemetry};
-use crate::tool::Tools;
+use crate::tool::{Tool, Tools};
+use crate::zmq::{self, Zmq};
 
 /// How a server listens.
 #[derive(Clone, Debug)]
@@ -41,6 +44,8 @@ pub struct Settings {
     pub unix: Option<PathBuf>,
     /// What encrypts connections of TCP.
     pub tls: Option<Tls>,
+    /// Where calls come by ZeroMQ: `tcp://127.0.0.1:5555`, or `ipc://PATH`.
+    pub zmq: Option<String>,
     /// Threads that serve.
     pub threads: usize,
     /// Bytes that a request may have.
@@ -55,6 +60,8 @@ pub struct Settings {
     pub export: Export,
     /// Where the records of calls go.
     pub lines: Arc<Lines>,
+    /// The page that shows what goes on, if there is to be one.
+    pub dashboard: Option<Dashboard>,
 }
 
 impl Default for Settings {
@@ -64,6 +71,7 @@ impl Default for Settings {
             grpc: None,
             unix: None,
             tls: None,
+            zmq: None,
             threads: 2,
             largest: 16 << 20,
             most_connections: 16_384,
@@ -71,6 +79,7 @@ impl Default for Settings {
             clients: Arc::default(),
             export: Export::default(),
             lines: Arc::default(),
+            dashboard: None,
         }
     }
 }
@@ -92,9 +101,11 @@ pub struct Server {
     runner: Arc<dyn Runner>,
     telemetry: Arc<Telemetry>,
     listening: Listening,
+    shared: Arc<Shared>,
     mcp: Mcp,
     guard: Arc<Guard>,
     certificates: Option<Arc<Certificates>>,
+    zmq: Option<zmq::Listening>,
     leave: watch::Sender<bool>,
     /// Listeners and sessions that have not drained yet.
     open: Arc<watch::Sender<usize>>,
@@ -131,14 +142,22 @@ impl Server {
         let is_local = settings.clients.is_empty() && addresses.all(|address| address.ip().is_loopback());
         let guard = Arc::new(Guard::new(Arc::clone(&settings.clients), is_local));
         let guarded = middleware::from_fn_with_state(Arc::clone(&guard), guard::guard);
+        let (leave, leaving) = watch::channel(false);
+        let status = settings.dashboard.as_ref().map(|dashboard| {
+            let (runner, telemetry) = (Arc::clone(&runner), Arc::clone(&telemetry));
+            let (shared, guard, leaving) = (Arc::clone(&shared), Arc::clone(&guard), leaving.clone());
+            let made = Made { dashboard, shared, runner, telemetry, guard, leaving };
+            Status::new(made, runtime.handle())
+        });
+        let status = status.transpose()?.map_or_else(Router::new, Status::routes);
         let measured = middleware::from_fn_with_state(Arc::clone(&telemetry), telemetry::measure);
         let mcp = Mcp::new(Arc::clone(&shared));
         let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
-        let routes = http::routes(shared)
+        let routes = http::routes(Arc::clone(&shared))
             .merge(mcp.routes())
+            .merge(status)
             .fallback(any(move |request| otherwise(services.clone(), request)));
         let routes = routes.layer(guarded).layer(measured);
-        let (leave, leaving) = watch::channel(false);
         let certificates = settings.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
         let listener = Listener {
             routes,
@@ -159,8 +178,33 @@ impl Server {
                 open.send_modify(|open| *open -= 1);
             });
         }
+        let zmq = match &settings.zmq {
+            None => None,
+            Some(endpoint) => {
+                let (guard, handle) = (Arc::clone(&guard), runtime.handle().clone());
+                open.send_modify(|open| *open += 1);
+                let ended = {
+                    let open = Arc::clone(&open);
+                    move || open.send_modify(|open| *open -= 1)
+                };
+                Some(Zmq::start(Arc::clone(&shared), guard, handle, endpoint, ended)?)
+            }
+        };
         let runtime = Mutex::new(Some(runtime));
-        Ok(Self { runtime, runner, telemetry, listening, mcp, guard, certificates, leave, open })
+        let made = Self {
+            runtime,
+            runner,
+            telemetry,
+            listening,
+            shared,
+            mcp,
+            guard,
+            certificates,
+            zmq,
+            leave,
+            open,
+        };
+        Ok(made)
     }
 
     /// Admits these clients from now on. What others have begun goes on, and rates go on where they were.
@@ -182,15 +226,31 @@ impl Server {
         self.listening.clone()
     }
 
+    /// Where calls come by ZeroMQ.
+    pub fn zmq(&self) -> Option<&str> {
+        self.zmq.as_ref().map(zmq::Listening::endpoint)
+    }
+
     /// Whether it takes calls.
     pub fn readiness(&self) -> Readiness {
         self.runner.readiness()
+    }
+
+    /// From now on calls find these tools. Gives those that there were: calls that have found them hold them.
+    pub fn replace(&self, tools: Tools) -> Vec<Weak<Tool>> {
+        self.telemetry.replace(&tools);
+        self.mcp.replace(&tools);
+        let before = self.shared.catalog.replace(Catalog::new(tools));
+        before.tools.iter().map(Arc::downgrade).collect()
     }
 
     /// Takes no more connections and no more requests, and waits until those that have begun are answered; false if
     /// that took longer than this.
     pub fn drain(&self, within: Duration) -> bool {
         let _ = self.leave.send(true);
+        if let Some(zmq) = &self.zmq {
+            zmq.leave();
+        }
         let mut open = self.open.subscribe();
         let Some(handle) = self.handle() else { return true };
         handle.block_on(async {
@@ -225,6 +285,9 @@ impl Server {
     /// Ends it: what has not been answered is given up.
     pub fn stop(&self) {
         let runtime = self.runtime.lock().take();
+        if let Some(zmq) = &self.zmq {
+            zmq.stop();
+        }
         if let Some(runtime) = runtime {
             self.telemetry.shutdown();
             runtime.shutdown_timeout(Duration::from_secs(2));

@@ -51,6 +51,8 @@ def _show(server: Server, app: str, began: float) -> None:
     scheme = "https" if server.is_encrypted else "http"
     if server.unix is not None:
         _say(server, f"serving {app} at the socket {server.unix} (HTTP, MCP, gRPC, Connect): {shown}")
+    if server.zmq is not None:
+        _say(server, f"serving {app} at {server.zmq} (ZeroMQ): {shown}")
     for address in dict.fromkeys(each for each in (server.http, server.grpc) if each is not None):
         _say(server, f"serving {app} at {scheme}://{address} (HTTP, MCP, gRPC, Connect): {shown}")
 

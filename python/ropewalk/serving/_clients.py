@@ -85,8 +85,8 @@ def _is_token(text: str) -> bool:
     return bool(text) and text.isascii() and text.isprintable() and " " not in text
 
 
-def of_tokens(path: str) -> tuple[Client, ...]:
-    """Reads a file with a token on each line.
+def of_tokens(path: str, *, admin: bool = False) -> tuple[Client, ...]:
+    """Reads a file with a token on each line. Each may control the server, if `admin` says so.
 
     Raises:
         ServingError: it cannot be used.
@@ -101,7 +101,7 @@ def of_tokens(path: str) -> tuple[Client, ...]:
         raise ServingError(
             f"the file of tokens {path!r} has one that a header cannot carry: use ASCII without spaces"
         )
-    return tuple(Client(token=_digest(token)) for token in found)
+    return tuple(Client(token=_digest(token), admin=admin) for token in found)
 
 
 def _text(what: str, path: str) -> str:

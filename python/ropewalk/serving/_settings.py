@@ -68,6 +68,14 @@ class Settings:
     log: str = "failures"
     #: How `Server.wait` writes records of `logging`, ``"text"`` or ``"json"``; `None` leaves that to the program.
     log_format: str | None = None
+    #: Bytes of results that are kept for tools with `cache_ttl`.
+    cache_size: int = 64 << 20
+    #: Where calls come as messages of ZeroMQ.
+    zmq: str | None = None
+    #: Load the file again when it has changed.
+    reload: bool = False
+    #: Serve the page that shows what goes on, its numbers and its orders.
+    dashboard: bool = True
     #: What `token_file` and `clients_file` hold; never shown.
     clients: tuple[Client, ...] = field(default=(), repr=False)
 
@@ -85,7 +93,13 @@ class Settings:
             raise ServingError("tls_client_ca is for a server with TLS: give tls_cert and tls_key, too")
         if self.burst is not None and self.rate is None:
             raise ServingError("burst is for a server with a rate: give rate, too")
-        http = self.http if self.http or self.grpc or self.stdio or self.unix else DEFAULT_HTTP
+        has_tokens = self.token_file is not None or self.clients_file is not None
+        if self.zmq is not None and self.tls_client_ca is not None and not has_tokens:
+            raise ServingError(
+                "clients of ZeroMQ show no certificates: beside tls_client_ca, zmq is for callers with tokens "
+                "(token_file, clients_file)"
+            )
+        http = self.http if self.http or self.grpc or self.stdio or self.unix or self.zmq else DEFAULT_HTTP
         made = replace(self, http=http, clients=self.read_clients())
         if not (made.clients or made.tls_client_ca or made.insecure):
             for address in made.public():
@@ -98,7 +112,9 @@ class Settings:
 
     def read_clients(self) -> tuple[Client, ...]:
         """Returns the clients, as their files have them now."""
-        plain = () if self.token_file is None else _clients.of_tokens(self.token_file)
+        # Where clients have entries, these say which may control the server.
+        admin = self.clients_file is None
+        plain = () if self.token_file is None else _clients.of_tokens(self.token_file, admin=admin)
         named = () if self.clients_file is None else _clients.of_file(self.clients_file)
         return plain + named
 
@@ -109,15 +125,15 @@ class Settings:
     def danger(self) -> str | None:
         """Returns what the network can read that it should not, or do; `None` if it is nothing."""
         public = " and ".join(self.public())
-        if not public:
-            return None
-        if not (self.clients or self.tls_client_ca):
+        if public and not (self.clients or self.tls_client_ca):
             return f"{public} is open to other machines, and every caller is served (insecure)"
-        if self.tls_cert is None:
+        if public and self.tls_cert is None:
             return (
                 f"tokens of callers cross the network unencrypted at {public}: give tls_cert and tls_key, "
                 f"or let a proxy encrypt"
             )
+        if self.zmq is not None and not _is_local_endpoint(self.zmq):
+            return f"tokens of callers cross the network unencrypted at {self.zmq}: let a tunnel encrypt"
         return None
 
     def files(self) -> list[str]:
@@ -144,6 +160,25 @@ def _address(name: str, value: object) -> str:
 def _is_local(address: str) -> bool:
     host = address.rpartition(":")[0].strip("[]")
     return ipaddress.ip_address(host).is_loopback
+
+
+def _is_local_endpoint(endpoint: str) -> bool:
+    if not endpoint.startswith("tcp://"):
+        return True
+    host = endpoint.removeprefix("tcp://").rpartition(":")[0].strip("[]")
+    try:
+        return ipaddress.ip_address(host).is_loopback
+    except ValueError:
+        # A name, of a host or of an interface.
+        return host in ("localhost", "lo")
+
+
+def _endpoint(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.startswith(("tcp://", "ipc://")):
+        raise ValueError(
+            f"{name} must be an endpoint as in 'tcp://127.0.0.1:5555' or 'ipc:///run/tools.sock', not {value!r}"
+        )
+    return value
 
 
 def _path(name: str, value: object) -> str:
@@ -211,6 +246,10 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "otlp_ca": _path,
     "log": _choice("nothing", "failures", "calls"),
     "log_format": _choice("text", "json"),
+    "cache_size": _bytes,
+    "reload": checked_switch,
+    "zmq": _endpoint,
+    "dashboard": checked_switch,
 }
 
 

@@ -13,6 +13,7 @@ from ropewalk._errors import ResultEncodeError
 from ropewalk._target import Place, module_at
 from ropewalk.pool.wire._streams import iterate
 from ropewalk.serving._arrays import Answer, Given
+from ropewalk.serving._batch import batched
 from ropewalk.serving._checker import Violations
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool, tool_of
@@ -51,7 +52,7 @@ class _App:
         made = self._runs.get(name)
         if made is None:
             tool = self.tools[name]
-            fresh = _streamed(tool) if tool.streams else _called(tool)
+            fresh = _streamed(tool) if tool.streams else _together(tool) if tool.batch else _called(tool)
             with self._lock:
                 made = self._runs.setdefault(name, fresh)
         return made
@@ -100,8 +101,14 @@ class Warmup:
     names: tuple[str, ...]
     #: The `warmup` of the pool's own settings.
     first: Callable[[], object] | None = None
+    #: The socket of the server that may look at this worker's stacks.
+    inspected: str | None = None
 
     def __call__(self) -> None:
+        if self.inspected is not None:
+            from ropewalk.serving._inspected import connect
+
+            connect(self.inspected)
         if self.first is not None:
             self.first()
         app = _app(self.place)
@@ -148,6 +155,10 @@ def _called(tool: Tool) -> Run:
         return _written(tool, signature, form, value)
 
     return run
+
+
+def _together(tool: Tool) -> Run:
+    return batched(tool, Signature(tool.function, streams=False, batch=True))
 
 
 def _streamed(tool: Tool) -> Run:

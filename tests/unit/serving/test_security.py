@@ -23,6 +23,7 @@ import pytest
 from tests.polling import until
 from tests.unit.serving.conftest import Said, ask, call
 
+from ropewalk import ConfigError
 from ropewalk.serving import Server, ServingError, _logs
 
 TOKEN, OTHER = "token-secret-of-ann", "token-secret-of-bob"
@@ -143,6 +144,22 @@ def test_clients_are_read_again(guarded: tuple[Server, Path], caplog: pytest.Log
     finally:
         file.write_text(CLIENTS)
         server.reload_credentials()
+
+
+def test_a_reload_reads_clients_again(make_server: Make, tmp_path: Path) -> None:
+    file = tmp_path / "clients.toml"
+    entry = "[clients.ann]\ntoken = '{}'\n"
+    file.write_text(entry.format(TOKEN))
+    server = make_server(clients_file=file)
+    bob = {"authorization": f"Bearer {OTHER}"}
+    assert ask(server, "GET", "/v1/tools", headers=bob).status == 401
+    file.write_text(entry.format(OTHER))
+    server.reload()
+    assert ask(server, "GET", "/v1/tools", headers=bob).status == 200
+    file.write_text("[clients.ann]\n")
+    with pytest.raises(ConfigError, match="needs a token"):
+        server.reload()
+    assert ask(server, "GET", "/v1/tools", headers=bob).status == 200
 
 
 def bombs() -> Iterator[tuple[str, bytes]]:

@@ -13,21 +13,48 @@ use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use http::StatusCode;
 
-pub(crate) use answers::whole_seconds;
-pub(crate) use tools::{read, skip, text_of};
+pub(crate) use answers::{document, whole_seconds};
+pub(crate) use tools::{CACHE, read, skip, text_of};
 
 use crate::call::Runner;
 use crate::clients::Caller;
 use crate::failed::{Code, Failed};
+use crate::swap::Swap;
 use crate::telemetry::Telemetry;
 use crate::tool::{Tool, Tools};
 
+/// The tools, as they were loaded last. A call has begun when it has found its tool here, and holds the whole
+/// meanwhile: what a reload replaces stays until the last such call has ended.
+pub(crate) struct Catalog {
+    pub(crate) tools: Tools,
+    pub(crate) openapi: String,
+}
+
+impl Catalog {
+    pub(crate) fn new(tools: Tools) -> Self {
+        let openapi = openapi::document(tools.iter());
+        Self { tools, openapi }
+    }
+
+    /// The tool of this name, if the caller may call it. One that may not does not learn whether there is such a tool.
+    pub(crate) fn tool_for(&self, caller: &Caller, name: &str) -> Result<&Arc<Tool>, Failed> {
+        if !caller.may_call(name) {
+            return Err(Caller::denied(name));
+        }
+        self.tools.get(name).ok_or_else(|| Failed::no_tool(name))
+    }
+
+    /// The tools that the caller may know of.
+    pub(crate) fn tools_of(&self, caller: &Caller) -> impl Iterator<Item = &Arc<Tool>> {
+        self.tools.iter().filter(|tool| caller.may_call(&tool.name))
+    }
+}
+
 /// What every request needs.
 pub(crate) struct Shared {
-    pub(crate) tools: Tools,
+    pub(crate) catalog: Swap<Catalog>,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) telemetry: Arc<Telemetry>,
-    pub(crate) openapi: String,
     /// Bytes that the body of a request may have.
     pub(crate) largest: usize,
     /// How long the next part of a body may take.
@@ -42,21 +69,8 @@ impl Shared {
         largest: usize,
         patience: Duration,
     ) -> Self {
-        let openapi = openapi::document(tools.iter());
-        Self { tools, runner, telemetry, openapi, largest, patience }
-    }
-
-    /// The tool of this name, if the caller may call it. One that may not does not learn whether there is such a tool.
-    pub(crate) fn tool_for(&self, caller: &Caller, name: &str) -> Result<&Arc<Tool>, Failed> {
-        if !caller.may_call(name) {
-            return Err(Caller::denied(name));
-        }
-        self.tools.get(name).ok_or_else(|| Failed::no_tool(name))
-    }
-
-    /// The tools that the caller may know of.
-    pub(crate) fn tools_of(&self, caller: &Caller) -> impl Iterator<Item = &Arc<Tool>> {
-        self.tools.iter().filter(|tool| caller.may_call(&tool.name))
+        let catalog = Swap::new(Catalog::new(tools));
+        Self { catalog, runner, telemetry, largest, patience }
     }
 }
 

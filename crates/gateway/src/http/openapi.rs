@@ -12,8 +12,8 @@ use crate::clients::Caller;
 use crate::tool::Tool;
 
 pub(super) async fn show(State(shared): State<Arc<Shared>>, request: Request) -> Response {
-    let caller = Caller::of(request.extensions());
-    let text = if caller.sees_all() { shared.openapi.clone() } else { document(shared.tools_of(&caller)) };
+    let (caller, catalog) = (Caller::of(request.extensions()), shared.catalog.get());
+    let text = if caller.sees_all() { catalog.openapi.clone() } else { document(catalog.tools_of(&caller)) };
     let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response

@@ -28,13 +28,15 @@ use crate::tool::Tool;
 
 /// For how many seconds the caller waits.
 const TIMEOUT: &str = "x-ropewalk-timeout";
+/// Where a result was found, if the tool has a cache.
+pub(crate) const CACHE: &str = "x-ropewalk-cache";
 /// Headers with this prefix are for the tool.
 const METADATA: &str = "x-ropewalk-meta-";
 
 /// Lists the tools that the caller may call, with their schemas.
 pub(super) async fn list(State(shared): State<Arc<Shared>>, request: HttpRequest<Body>) -> Response {
-    let caller = Caller::of(request.extensions());
-    let tools: Vec<serde_json::Value> = shared.tools_of(&caller).map(|tool| described(tool)).collect();
+    let (caller, catalog) = (Caller::of(request.extensions()), shared.catalog.get());
+    let tools: Vec<serde_json::Value> = catalog.tools_of(&caller).map(|tool| described(tool)).collect();
     axum::Json(json!({ "tools": tools })).into_response()
 }
 
@@ -55,8 +57,8 @@ pub(super) async fn call(
     Path(name): Path<String>,
     request: HttpRequest<Body>,
 ) -> Response {
-    let caller = Caller::of(request.extensions());
-    let found = shared.tool_for(&caller, &name);
+    let (caller, catalog) = (Caller::of(request.extensions()), shared.catalog.get());
+    let found = catalog.tool_for(&caller, &name);
     let watched = shared.telemetry.begin(Protocol::Http, found.as_ref().ok().copied(), request.headers());
     watched.by(&caller);
     let answered = match found.and_then(|tool| caller.take().map(|()| tool)) {
@@ -99,7 +101,11 @@ async fn called(
     if !tool.streams {
         let answer = shared.runner.call(request).await?;
         watched.ended();
-        return Ok(answer.into_response());
+        let mut response = answer.into_response();
+        if let Some(found) = watched.lookup() {
+            response.headers_mut().insert(CACHE, HeaderValue::from_static(found.name()));
+        }
+        return Ok(response);
     }
     if request.form == Form::Msgpack {
         let text = "the items of a stream are JSON over HTTP: send its arguments as application/json";

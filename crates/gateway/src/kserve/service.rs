@@ -10,6 +10,7 @@ use connectrpc::{
     ServiceStream,
 };
 use futures::{Stream, StreamExt as _, stream};
+use ropewalk_sync::Mutex;
 use serde_json::{Map, Value};
 
 use super::model::{Model, Tensor};
@@ -25,11 +26,14 @@ use crate::tool::Tool;
 use proto::infer_parameter::ParameterChoice;
 use proto::model_metadata_response::TensorMetadata;
 
+/// A tool, and the model that it is.
+type Known = (Weak<Tool>, Arc<Model>);
+
 /// The tools of a server as models.
 pub(crate) struct Models {
     shared: Arc<Shared>,
-    /// What is known of them; of a tool that has come later it is read from its schemas for each call.
-    known: BTreeMap<Arc<str>, (Weak<Tool>, Arc<Model>)>,
+    /// What is known of them: what a call has read from the tool's schemas.
+    known: Mutex<BTreeMap<Arc<str>, Known>>,
 }
 
 /// The responses to a request of a stream.
@@ -37,16 +41,23 @@ type Responses = Pin<Box<dyn Stream<Item = Result<proto::ModelInferResponse, Fai
 
 impl Models {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
-        let model = |tool: &Arc<Tool>| (Arc::downgrade(tool), Arc::new(Model::of(tool)));
-        let known = shared.tools.iter().map(|tool| (Arc::clone(&tool.name), model(tool))).collect();
-        Self { shared, known }
+        Self { shared, known: Mutex::default() }
     }
 
     fn model(&self, tool: &Arc<Tool>) -> Arc<Model> {
-        match self.known.get(&tool.name) {
-            Some((known, model)) if Weak::as_ptr(known) == Arc::as_ptr(tool) => Arc::clone(model),
-            _ => Arc::new(Model::of(tool)),
+        let found = self.known.lock().get(&tool.name).cloned();
+        if let Some((known, model)) = found
+            && Weak::as_ptr(&known) == Arc::as_ptr(tool)
+        {
+            return model;
         }
+        let model = Arc::new(Model::of(tool));
+        let mut known = self.known.lock();
+        // Those of tools that a reload has replaced.
+        known.retain(|_, (tool, _)| tool.strong_count() > 0);
+        known.insert(Arc::clone(&tool.name), (Arc::downgrade(tool), Arc::clone(&model)));
+        drop(known);
+        model
     }
 
     /// The tool of this name, if the caller may call it.
@@ -54,7 +65,7 @@ impl Models {
         if !matches!(version, "" | "1") {
             return Err(Failed::new(Code::NotFound, "tools have one version, which is 1"));
         }
-        self.shared.tool_for(caller, name).cloned()
+        self.shared.catalog.get().tool_for(caller, name).cloned()
     }
 
     /// The call that a request asks for.

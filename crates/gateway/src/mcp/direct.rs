@@ -16,7 +16,7 @@ use serde_json::value::RawValue;
 
 use super::answers::Said;
 use super::handler::{Handler, metadata};
-use super::listing::Shown;
+use super::listing::{Listing, Shown};
 use super::message::Seen;
 use crate::call::{Beside, Form, Request};
 use crate::clients::Caller;
@@ -81,13 +81,14 @@ fn is_modern(headers: &HeaderMap, name: &str, meta: &BTreeMap<Cow<'_, str>, &Raw
 impl<'a> Direct<'a> {
     /// The call of this message, if it is such a one.
     pub(super) fn of(
-        handler: &'a Handler,
+        handler: &Handler,
+        listing: &'a Listing,
         headers: &HeaderMap,
         caller: &'a Caller,
         seen: &Seen<'a>,
     ) -> Option<Self> {
         let call = seen.call()?;
-        let shown = handler.shown(caller, &call.name).ok()?;
+        let shown = listing.shown(caller, &call.name).ok()?;
         let is_json = only(headers, CONTENT_TYPE.as_str()) == Some("application/json");
         if shown.has_headers || !is_json || !takes_both(headers) {
             return None;

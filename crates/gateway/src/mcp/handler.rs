@@ -26,6 +26,7 @@ use crate::call::{Answer, Beside, Form, Progress, Request};
 use crate::clients::Caller;
 use crate::failed::Failed;
 use crate::http::Shared;
+use crate::swap::Swap;
 use crate::telemetry::{PARENT, Protocol, STATE, Watched};
 use crate::tool::Tool;
 
@@ -40,12 +41,12 @@ const OWN_PREFIX: &str = "io.modelcontextprotocol/";
 #[derive(Clone)]
 pub(super) struct Handler {
     pub(super) shared: Arc<Shared>,
-    pub(super) listing: Arc<Listing>,
+    pub(super) listing: Arc<Swap<Listing>>,
 }
 
 impl Handler {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let listing = Arc::new(Listing::new(&shared.tools));
+        let listing = Arc::new(Swap::new(Listing::new(&shared.catalog.get().tools)));
         Self { shared, listing }
     }
 
@@ -62,14 +63,6 @@ impl Handler {
                 Said::failed(&failed)
             }
         }
-    }
-
-    /// The tool of this name, if the caller may call it.
-    pub(super) fn shown(&self, caller: &Caller, name: &str) -> Result<&Shown, Failed> {
-        if !caller.may_call(name) {
-            return Err(Caller::denied(name));
-        }
-        self.listing.get(name).ok_or_else(|| Failed::no_tool(name))
     }
 
     /// A call has come. A client says its trace in the request's `_meta`, or in the headers of HTTP.
@@ -157,7 +150,7 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Listed> {
-        self.listing.described(name).cloned()
+        self.listing.get().described(name).cloned()
     }
 
     async fn list_tools(
@@ -168,7 +161,7 @@ impl ServerHandler for Handler {
         let caller = caller(&context);
         let cursor = request.and_then(|request| request.cursor);
         let wrong = || ErrorData::invalid_params("the cursor is none that this server has given", None);
-        self.listing.page(&caller, cursor.as_deref()).ok_or_else(wrong)
+        self.listing.get().page(&caller, cursor.as_deref()).ok_or_else(wrong)
     }
 
     async fn call_tool(
@@ -179,8 +172,8 @@ impl ServerHandler for Handler {
         let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
         let texts =
             || context.meta.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.into())));
-        let caller = caller(&context);
-        let shown = self.shown(&caller, &request.name);
+        let (caller, listing) = (caller(&context), self.listing.get());
+        let shown = listing.shown(&caller, &request.name);
         let watched = self.begin(shown.as_ref().ok().map(|shown| &shown.tool), headers, texts());
         watched.by(&caller);
         let shown = shown.map_err(|failed| {

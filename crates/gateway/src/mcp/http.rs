@@ -94,9 +94,11 @@ async fn serve(State(door): State<Arc<Door>>, request: Request) -> Response {
         watched.failed(&failed);
         return refused(StatusCode::OK, &Refusal::new(INVALID_PARAMS, seen.id, failed.message));
     }
-    if let Some(direct) = Direct::of(&door.handler, &parts.headers, &caller, &seen) {
+    let listing = door.handler.listing.get();
+    if let Some(direct) = Direct::of(&door.handler, &listing, &parts.headers, &caller, &seen) {
         return called(&door.handler, direct, entered).await;
     }
+    drop(listing);
     if let Some(entered) = entered {
         parts.extensions.insert(Arc::new(entered));
     }

@@ -7,6 +7,7 @@ use rmcp::model::{JsonObject, ListToolsResult, Tool as Listed, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
 use crate::clients::Caller;
+use crate::failed::Failed;
 use crate::tool::{Tool, Tools};
 
 /// Tools on a page of `tools/list`.
@@ -55,8 +56,16 @@ impl Listing {
         Self { by_name, listed }
     }
 
-    pub(super) fn get(&self, name: &str) -> Option<&Shown> {
+    fn get(&self, name: &str) -> Option<&Shown> {
         self.by_name.get(name)
+    }
+
+    /// The tool of this name, if the caller may call it.
+    pub(super) fn shown(&self, caller: &Caller, name: &str) -> Result<&Shown, Failed> {
+        if !caller.may_call(name) {
+            return Err(Caller::denied(name));
+        }
+        self.get(name).ok_or_else(|| Failed::no_tool(name))
     }
 
     /// The tool's description.

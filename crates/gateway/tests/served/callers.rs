@@ -91,6 +91,31 @@ async fn a_tool_that_a_client_may_not_call_is_as_one_that_is_not_there() {
 }
 
 #[tokio::test]
+async fn a_model_is_a_tool_that_its_client_may_call() {
+    let server = restricted(|ann| ann.rate = Rate::new(0.001, 1));
+    let said = async |method: &str, message: String| {
+        let path = format!("/inference.GRPCInferenceService/{method}");
+        ask(&server, "POST", &path, &[JSON, ANN], message.into_bytes().leak()).await
+    };
+    for (method, field) in [("ModelReady", "name"), ("ModelMetadata", "name"), ("ModelInfer", "modelName")] {
+        let mut texts = Vec::new();
+        for name in ["meta", "none"] {
+            let answer = said(method, json!({ field: name }).to_string()).await;
+            assert_eq!(answer.json()["code"], "permission_denied", "{method}");
+            texts.push(answer.json().to_string().replace(name, "NAME"));
+        }
+        assert_eq!(texts[0], texts[1]);
+    }
+    let ready = said("ModelReady", json!({"name": "echo"}).to_string()).await;
+    assert_eq!(ready.status, StatusCode::OK);
+    // A call counts for the client's rate, whatever becomes of it.
+    let first = said("ModelInfer", json!({"modelName": "echo"}).to_string()).await;
+    assert_ne!(first.json()["code"], "resource_exhausted");
+    let second = said("ModelInfer", json!({"modelName": "echo"}).to_string()).await;
+    assert_eq!(second.json()["code"], "resource_exhausted");
+}
+
+#[tokio::test]
 async fn numbers_are_for_clients_that_see_all_tools_or_may_read_them() {
     let server = restricted(|_| {});
     let read = |server: Server, token: &'static str| async move {

@@ -120,7 +120,12 @@ impl Runner for Stub {
     }
 
     fn now(&self) -> Now {
-        Now { pools: Vec::new(), shared_bytes: 5, ready: self.0.open.load(Ordering::SeqCst) }
+        Now {
+            pools: Vec::new(),
+            shared_bytes: 5,
+            ready: self.0.open.load(Ordering::SeqCst),
+            ..Now::default()
+        }
     }
 
     fn readiness(&self) -> Readiness {
@@ -163,6 +168,9 @@ fn tool(name: &str, streams: bool) -> Tool {
         deadline: None,
         hang: None,
         retries: 0,
+        batch: None,
+        cache_ttl: None,
+        generation: 0,
         engine: 0,
         function: None,
     }
