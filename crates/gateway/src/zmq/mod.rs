@@ -347,8 +347,8 @@ struct Sender {
 }
 
 impl Sender {
-    /// Leaves a message for the client, and wakes the thread that sends it. With `last` the call is over: as soon as the
-    /// client has the message, it may give the id to another call.
+    /// Leaves a message for the client, and wakes the thread that sends it. With `last` the call is over: as soon as
+    /// the client has the message, it may give the id to another call.
     fn say(&self, id: &Bytes, kind: &str, body: Bytes, room: Option<OwnedSemaphorePermit>, last: bool) {
         let mut parts = vec![Frame::copy_of(&self.identity)];
         if self.is_enclosed {
