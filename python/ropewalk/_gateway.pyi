@@ -20,6 +20,14 @@ class _Described(Protocol):
     pool: int
     call: Any
 
+class _DescribedSession(Protocol):
+    """A session, as the gateway takes it. Its name is that of what opens it."""
+
+    idle_timeout: float
+    open: _Described
+    methods: Sequence[_Described]
+    close: _Described | None
+
 class _Wanted(Protocol):
     """How the gateway listens. Addresses are an IP and a port; sizes are bytes, times seconds."""
 
@@ -32,12 +40,19 @@ class _Wanted(Protocol):
     tokens: list[str]
     otlp: str | None
     log: str
+    sessions: int
 
 @final
 class Gateway:
     """A server that runs."""
 
-    def __new__(cls, pools: list[Any], tools: Sequence[_Described], settings: _Wanted) -> Gateway: ...
+    def __new__(
+        cls,
+        pools: list[Any],
+        tools: Sequence[_Described],
+        settings: _Wanted,
+        sessions: Sequence[_DescribedSession] = [],
+    ) -> Gateway: ...
     @property
     def addresses(self) -> tuple[str | None, str | None]: ...
     def attend(self, input: int, output: int) -> None: ...

@@ -24,7 +24,9 @@ from ropewalk.runtime import _config
 from ropewalk.runtime._lines import located
 from ropewalk.runtime._runtime import Runtime
 from ropewalk.serving import _logs, _settings
+from ropewalk.serving._described import check_names, describe
 from ropewalk.serving._failures import explain
+from ropewalk.serving._sessions import Session
 from ropewalk.serving._settings import Settings
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._standard import Standard
@@ -84,6 +86,7 @@ class _Wanted:
     tokens: list[str]
     otlp: str | None
     log: str
+    sessions: int
 
 
 class Server:
@@ -107,6 +110,7 @@ class Server:
         threads: threads that read requests and write answers; they run no Python.
         max_request: bytes that a request may have.
         max_connections: connections that may be open at each address.
+        max_sessions: sessions that may be open at a time.
         head_timeout: seconds that a client may take for the head of a request.
         drain_timeout: seconds that requests have which have begun, when the server is asked to leave.
         token_file: a file with the tokens of callers, one on each line, which they send as ``Authorization: Bearer``.
@@ -140,6 +144,7 @@ class Server:
         threads: int | None = None,
         max_request: int | str | None = None,
         max_connections: int | None = None,
+        max_sessions: int | None = None,
         head_timeout: float | None = None,
         drain_timeout: float | None = None,
         token_file: str | os.PathLike[str] | None = None,
@@ -157,6 +162,7 @@ class Server:
             "threads": threads,
             "max_request": max_request,
             "max_connections": max_connections,
+            "max_sessions": max_sessions,
             "head_timeout": head_timeout,
             "drain_timeout": drain_timeout,
             "token_file": None if token_file is None else os.fspath(token_file),
@@ -171,9 +177,14 @@ class Server:
         self._standard = Standard() if self._settings.stdio else None
         try:
             self._place, self._tools = _loaded(os.fspath(app))
+            tools = self._tools.values()
             self._signatures = {
-                tool.name: Signature(tool.function, streams=tool.streams) for tool in self._tools.values()
+                tool.name: Signature(tool.function, streams=tool.streams)
+                for tool in tools
+                if not tool.session
             }
+            self._sessions = {tool.name: Session(tool.function) for tool in tools if tool.session}
+            check_names(self._tools, self._sessions)
             self._pools = _pools(path, count)
             self._routes = _routed(self._pools, self._tools)
         except BaseException:
@@ -253,8 +264,18 @@ class Server:
                 runtime.terminate()
                 self._runtime = runtime = self._made(preload=False)
             pools = [runtime[name] for name in names]
-            described = [self._described(tool, names) for tool in self._tools.values()]
-            self._gateway = self._listening(pools, described)
+            described = [
+                self._described(tool, names, tool.name, self._signatures[tool.name])
+                for tool in self._tools.values()
+                if not tool.session
+            ]
+            sessions = [
+                describe(tool, session, self._place, lambda *of, tool=tool: self._described(tool, names, *of))
+                for tool, session in (
+                    (self._tools[name], session) for name, session in self._sessions.items()
+                )
+            ]
+            self._gateway = self._listening(pools, described, sessions)
         except BaseException:
             self.close()
             raise
@@ -430,12 +451,11 @@ class Server:
             settings.setdefault("capacity", _CAPACITY)
         return Runtime(pools, default=self._pools.default, routes=self._pools.routes)
 
-    def _described(self, tool: Tool, pools: list[str]) -> _Described:
-        signature = self._signatures[tool.name]
+    def _described(self, tool: Tool, pools: list[str], name: str, signature: Signature) -> _Described:
         # The limits of the pool are for tools that have none.
         pool = self._pools.pools[self._routes[tool.name]]
         return _Described(
-            name=tool.name,
+            name=name,
             description=tool.description,
             input_schema=signature.input_schema(),
             output_schema=signature.output_schema(),
@@ -450,7 +470,7 @@ class Server:
             call=Call(self._place, tool.name, tool.function.__qualname__),
         )
 
-    def _listening(self, pools: list[Any], described: list[_Described]) -> Any:
+    def _listening(self, pools: list[Any], described: list[_Described], sessions: list[Any]) -> Any:
         settings = self._settings
         wanted = _Wanted(
             settings.http,
@@ -462,9 +482,10 @@ class Server:
             list(settings.tokens),
             settings.otlp,
             settings.log,
+            settings.max_sessions,
         )
         try:
-            return _load.gateway.Gateway(pools, described, wanted)
+            return _load.gateway.Gateway(pools, described, wanted, sessions)
         except ValueError as error:
             raise ServingError(f"{error}. {ServingError.remedy}") from error
         except OSError as error:

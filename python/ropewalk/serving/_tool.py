@@ -17,11 +17,13 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__ropewalk_tool__"
 #: What a URL, a message of gRPC and a model can all write.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+#: Seconds that a session lives without a call, if it does not say.
+IDLE_TIMEOUT = 300.0
 
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that a server offers; `tool` makes it."""
+    """A function that a server offers, or the class of a session; `tool` makes it."""
 
     #: The function itself.
     function: Callable[..., Any]
@@ -43,6 +45,10 @@ class Tool:
     read_only: bool
     #: Called in each worker before the first call.
     warmup: Callable[[], object] | None
+    #: Whether it is a class, whose object lives from one call to the next.
+    session: bool = False
+    #: Seconds after which a session ends that nobody calls.
+    idle_timeout: float = IDLE_TIMEOUT
 
 
 @overload
@@ -58,6 +64,8 @@ def tool(
     idempotent: bool = False,
     read_only: bool = False,
     warmup: Callable[[], object] | None = None,
+    session: bool = False,
+    idle_timeout: float | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -71,6 +79,8 @@ def tool(
     idempotent: bool = False,
     read_only: bool = False,
     warmup: Callable[[], object] | None = None,
+    session: bool = False,
+    idle_timeout: float | None = None,
 ) -> Any:
     """Marks a function as a tool: `ropewalk serve` and `Server` offer it to callers.
 
@@ -90,6 +100,10 @@ def tool(
         read_only: it changes nothing. Agents read that over MCP, and may call it without asking their users.
         warmup: called without arguments in each worker before the first call. The server is ready when all have
             returned.
+        session: it is a class. Its object lives in one worker from one call to the next, and each of its public
+            methods can be called. The parameters of `__init__` open the session, and `close`, if there is one, ends
+            it. The limits hold for each call.
+        idle_timeout: seconds after which a session ends that nobody calls; 300 by default.
 
     Raises:
         ServingError: the function cannot be a tool.
@@ -115,11 +129,20 @@ def tool(
         raise TypeError(f"warmup must be a callable without arguments, not {warmup!r}")
     named = checked_name("name", name)
     described = checked_name("description", description)
+    if checked_switch("session", session):
+        if settings["idempotent"]:
+            raise ValueError(
+                "a call in a session is not run again, because its state dies with the worker: leave out idempotent"
+            )
+        settings["session"] = True
+        settings["idle_timeout"] = checked_span("idle_timeout", idle_timeout) or IDLE_TIMEOUT
+    elif idle_timeout is not None:
+        raise ValueError("idle_timeout is for sessions: @tool(session=True, idle_timeout=...)")
 
     def mark(function: F) -> F:
-        made = Tool(
-            function, _named(function, named), _described(function, described), _streams(function), **settings
-        )
+        name = _named(function, named, is_class=session)
+        streams = not session and _streams(function)
+        made = Tool(function, name, _described(function, described), streams, **settings)
         setattr(function, _MARK, made)
         return function
 
@@ -127,14 +150,18 @@ def tool(
 
 
 def tool_of(value: object) -> Tool | None:
-    """Returns what `tool` says of a function, if it is marked."""
-    made = getattr(value, _MARK, None) if inspect.isfunction(value) else None
+    """Returns what `tool` says of a function or a class, if it is marked itself: a subclass is not."""
+    is_markable = inspect.isfunction(value) or inspect.isclass(value)
+    made = vars(value).get(_MARK) if is_markable else None
     return made if isinstance(made, Tool) else None
 
 
-def _named(function: Callable[..., Any], name: str | None) -> str:
-    if not inspect.isfunction(function):
-        raise ServingError(f"@tool marks functions, not {function!r}. {ServingError.remedy}")
+def _named(function: Callable[..., Any], name: str | None, *, is_class: bool) -> str:
+    if is_class and not inspect.isclass(function):
+        raise ServingError(f"@tool(session=True) marks classes, not {function!r}. {ServingError.remedy}")
+    if not is_class and not inspect.isfunction(function):
+        hint = "Mark a class by @tool(session=True)" if inspect.isclass(function) else ServingError.remedy
+        raise ServingError(f"@tool marks functions, not {function!r}. {hint}")
     text = function.__name__ if name is None else name
     if not _NAME.fullmatch(text):
         raise ServingError(
