@@ -17,6 +17,7 @@ const PROTO: [u8; 2] = [0x80, 5];
 const FRAME: u8 = 0x95;
 const BININT1: u8 = b'K';
 const SHORT_BINBYTES: u8 = b'C';
+const SHORT_BINUNICODE: u8 = 0x8c;
 const BINBYTES: u8 = b'B';
 const BINBYTES8: u8 = 0x8e;
 const TUPLE3: u8 = 0x87;
@@ -33,6 +34,19 @@ pub(crate) fn call(form: Form, arguments: &[u8], metadata: &[u8]) -> Vec<u8> {
     push(&mut pickle, arguments);
     push(&mut pickle, metadata);
     pickle.extend([TUPLE3, EMPTY_DICT, EMPTY_TUPLE, TUPLE3, STOP]);
+    pickle
+}
+
+/// The pickle of `((), {}, name)`: what makes the state of a session, which is empty until its first call. A name is
+/// at most 64 bytes long.
+pub(crate) fn empty_state(name: &str) -> Vec<u8> {
+    let mut pickle = PROTO.to_vec();
+    pickle.extend([EMPTY_TUPLE, EMPTY_DICT, SHORT_BINUNICODE]);
+    let name = name.as_bytes();
+    let name = name.get(..name.len().min(64)).unwrap_or_default();
+    pickle.push(name.len() as u8);
+    pickle.extend_from_slice(name);
+    pickle.extend([TUPLE3, STOP]);
     pickle
 }
 
@@ -157,6 +171,11 @@ mod tests {
         assert_eq!(call(Form::Json, b"{}", b""), wanted);
         let long = call(Form::Raw, &[7; 300], b"m");
         assert_eq!(long.get(..9), Some(&b"\x80\x05K\x03B\x2c\x01\x00\x00"[..]));
+    }
+
+    #[test]
+    fn an_empty_state_has_no_more_than_a_name() {
+        assert_eq!(empty_state("ab"), b"\x80\x05)}\x8c\x02ab\x87.");
     }
 
     #[test]

@@ -1,13 +1,15 @@
 //! gRPC, gRPC-Web and Connect: one definition (`proto/`) serves all three. Beside it stand gRPC's own services for
 //! health and for reflection.
 
+mod session;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use bytes::Bytes;
 use connectrpc::{
-    ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, Limits, Protocol as Wire, RequestContext,
-    Response, Router, ServiceRequest, ServiceResult, ServiceStream,
+    ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, InboundStream, Limits, Protocol as Wire,
+    RequestContext, Response, Router, ServiceRequest, ServiceResult, ServiceStream,
 };
 use connectrpc_health::{Checker, HealthService, Status};
 use connectrpc_reflection::{ReflectionError, Reflector};
@@ -15,7 +17,7 @@ use futures::StreamExt as _;
 use serde_json::{Map, Value};
 
 use crate::call::{Answer, Form, Readiness, Request};
-use crate::failed::{Code, Failed};
+use crate::failed::{Code, Failed, Violation};
 use crate::http::Shared;
 use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
@@ -70,6 +72,9 @@ impl Service {
         let tool = self.0.tools.get(&name);
         let watched = self.0.telemetry.begin(protocol(context), tool, context.headers());
         let refused = match tool {
+            None if self.0.tools.session(&name).is_some() => {
+                Failed::new(Code::FailedPrecondition, "the tool is a session: open it by Session")
+            }
             None => Failed::no_tool(&name),
             Some(tool) if tool.streams == streams => {
                 let (tool, deadline) = (Arc::clone(tool), context.deadline());
@@ -140,6 +145,12 @@ fn described(tool: &Tool) -> proto::Tool {
     }
 }
 
+fn violations(found: Vec<Violation>) -> Vec<proto::FieldViolation> {
+    let made =
+        |Violation { field, description }| proto::FieldViolation { field, description, ..Default::default() };
+    found.into_iter().map(made).collect()
+}
+
 impl From<Failed> for ConnectError {
     fn from(failed: Failed) -> Self {
         let code = match failed.code {
@@ -159,12 +170,8 @@ impl From<Failed> for ConnectError {
         if failed.violations.is_empty() {
             return error;
         }
-        let violations = failed.violations.into_iter().map(|one| proto::FieldViolation {
-            field: one.field,
-            description: one.description,
-            ..Default::default()
-        });
-        let details = proto::FieldViolations { violations: violations.collect(), ..Default::default() };
+        let violations = violations(failed.violations);
+        let details = proto::FieldViolations { violations, ..Default::default() };
         error.with_detail(ErrorDetail::from_message("ropewalk.v1.FieldViolations", &details))
     }
 }
@@ -197,12 +204,21 @@ impl proto::Tools for Service {
         })))
     }
 
+    async fn session(
+        &self,
+        context: RequestContext,
+        requests: InboundStream<proto::SessionRequest>,
+    ) -> ServiceResult<ServiceStream<impl connectrpc::Encodable<proto::SessionResponse> + Send + use<>>> {
+        Ok(Response::stream(session::open(Arc::clone(&self.0), &context, requests).await?))
+    }
+
     async fn list_tools<'a>(
         &'a self,
         _context: RequestContext,
         _request: ServiceRequest<'_, proto::ListToolsRequest>,
     ) -> ServiceResult<impl connectrpc::Encodable<proto::ListToolsResponse> + Send + use<'a>> {
         let tools = self.0.tools.iter().map(|tool| described(tool)).collect();
-        Response::ok(proto::ListToolsResponse { tools, ..Default::default() })
+        let sessions = self.0.tools.sessions().map(|one| session::described(one)).collect();
+        Response::ok(proto::ListToolsResponse { tools, sessions, ..Default::default() })
     }
 }

@@ -22,6 +22,7 @@ use ropewalk_sync::Mutex;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tower::Service as _;
 
 use crate::call::{Readiness, Runner};
@@ -30,6 +31,7 @@ use crate::guard::{self, Guard, Tokens};
 use crate::http::{self, Shared};
 use crate::mcp::{self, Mcp};
 use crate::rpc;
+use crate::sessions::Sessions;
 use crate::telemetry::{self, Export, Lines, Telemetry};
 use crate::tool::Tools;
 
@@ -46,6 +48,8 @@ pub struct Settings {
     pub largest: usize,
     /// Connections that may be open at each address.
     pub most_connections: usize,
+    /// Sessions that may be open at a time.
+    pub most_sessions: usize,
     /// How long a client may take for the head of a request, and then for each further part of it.
     pub head_timeout: Duration,
     /// What callers must show.
@@ -64,6 +68,7 @@ impl Default for Settings {
             threads: 2,
             largest: 16 << 20,
             most_connections: 16_384,
+            most_sessions: 1024,
             head_timeout: Duration::from_secs(10),
             tokens: Tokens::default(),
             export: Export::default(),
@@ -86,6 +91,7 @@ pub struct Server {
     runtime: Mutex<Option<Runtime>>,
     runner: Arc<dyn Runner>,
     telemetry: Arc<Telemetry>,
+    sessions: Arc<Sessions>,
     listening: Listening,
     mcp: Mcp,
     leave: watch::Sender<bool>,
@@ -116,7 +122,16 @@ impl Server {
         let telemetry = Telemetry::new(&tools, Arc::clone(&settings.lines), move || asked.now());
         telemetry.export(&settings.export, runtime.handle())?;
         let (largest, patience) = (settings.largest, settings.head_timeout);
-        let shared = Shared::new(tools, Arc::clone(&runner), Arc::clone(&telemetry), largest, patience);
+        let sessions = Sessions::new(settings.most_sessions, Arc::clone(&runner), Arc::clone(&telemetry));
+        Sessions::watch(&sessions, runtime.handle());
+        let shared = Shared::new(
+            tools,
+            Arc::clone(&runner),
+            Arc::clone(&telemetry),
+            Arc::clone(&sessions),
+            largest,
+            patience,
+        );
         let shared = Arc::new(shared);
         // With tokens, or at an address that others reach, the server may have any name.
         let mut addresses = settings.http.iter().chain(&settings.grpc);
@@ -155,7 +170,16 @@ impl Server {
         }
         let [http, grpc] = found;
         let runtime = Mutex::new(Some(runtime));
-        Ok(Self { runtime, runner, telemetry, listening: Listening { http, grpc }, mcp, leave, open })
+        Ok(Self {
+            runtime,
+            runner,
+            telemetry,
+            sessions,
+            listening: Listening { http, grpc },
+            mcp,
+            leave,
+            open,
+        })
     }
 
     /// Where it listens: the ports that the system chose, too.
@@ -168,16 +192,18 @@ impl Server {
         self.runner.readiness()
     }
 
-    /// Takes no more connections and no more requests, and waits until those that have begun are answered; false if
-    /// that took longer than this.
+    /// Takes no more connections and no more requests, opens no more sessions, and waits until the requests that have
+    /// begun are answered; then it ends the sessions that are left. False if a call had to be given up.
     pub fn drain(&self, within: Duration) -> bool {
         let _ = self.leave.send(true);
+        self.sessions.leave();
         let mut open = self.open.subscribe();
         let Some(handle) = self.handle() else { return true };
         handle.block_on(async {
-            tokio::time::timeout(within, open.wait_for(|open| *open == 0))
-                .await
-                .is_ok_and(|seen| seen.is_ok())
+            let answered = all_closed(&mut open, within).await;
+            // A session that is as long as its connection has kept that open until now.
+            let at_rest = timeout(LAST, self.sessions.end_all()).await == Ok(true);
+            at_rest && (answered || all_closed(&mut open, LAST).await)
         })
     }
 
@@ -247,6 +273,14 @@ struct Listener {
     most: usize,
     head_timeout: Duration,
 }
+
+/// Waits until nothing is open; false if that took longer than this.
+async fn all_closed(open: &mut watch::Receiver<usize>, within: Duration) -> bool {
+    timeout(within, open.wait_for(|open| *open == 0)).await.is_ok_and(|seen| seen.is_ok())
+}
+
+/// How long the ends of the last sessions may take, when the server leaves.
+const LAST: Duration = Duration::from_secs(2);
 
 /// How long a listener rests when the process has no descriptor for a connection: one must end first.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);

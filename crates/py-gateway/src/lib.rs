@@ -13,7 +13,7 @@ use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
     Code, Driver, Engines, Exception, Exceptions, Export, Failed, Gravity, Lines, Logged, Logging, Readiness,
-    Server, Settings, Tokens, Tool, Tools, Violation,
+    Server, SessionTool, Settings, Tokens, Tool, Tools, Violation,
 };
 use ropewalk_os::file::duplicate;
 use ropewalk_py_pool::parent::served::{self, Served};
@@ -36,6 +36,15 @@ struct Described<'py> {
     call: Bound<'py, PyAny>,
 }
 
+/// A session as Python describes it; see `SessionTool` of the gateway.
+#[derive(FromPyObject)]
+struct DescribedSession<'py> {
+    idle_timeout: f64,
+    open: Described<'py>,
+    methods: Vec<Described<'py>>,
+    close: Option<Described<'py>>,
+}
+
 /// How a server listens; see `Settings` of the gateway.
 #[derive(FromPyObject)]
 struct Wanted {
@@ -48,6 +57,7 @@ struct Wanted {
     tokens: Vec<String>,
     otlp: Option<String>,
     log: String,
+    sessions: usize,
 }
 
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {
@@ -127,11 +137,13 @@ struct Gateway {
 #[pymethods]
 impl Gateway {
     #[new]
+    #[pyo3(signature = (pools, tools, settings, sessions=Vec::new()))]
     fn new(
         py: Python<'_>,
         pools: Vec<Bound<'_, PyAny>>,
         tools: Vec<Described<'_>>,
         settings: Wanted,
+        sessions: Vec<DescribedSession<'_>>,
     ) -> PyResult<Self> {
         let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
         let made = |tool: Described<'_>| -> PyResult<Tool> {
@@ -155,6 +167,12 @@ impl Gateway {
             })
         };
         let tools: Tools = tools.into_iter().map(made).collect::<PyResult<Vec<_>>>()?.into_iter().collect();
+        let session = |of: DescribedSession<'_>| -> PyResult<SessionTool> {
+            let methods = of.methods.into_iter().map(made).collect::<PyResult<Vec<_>>>()?;
+            let idle_timeout = seconds("idle_timeout", of.idle_timeout)?;
+            Ok(SessionTool::new(made(of.open)?, methods, of.close.map(made).transpose()?, idle_timeout))
+        };
+        let tools = tools.with_sessions(sessions.into_iter().map(session).collect::<PyResult<Vec<_>>>()?);
         let lines = Arc::new(Lines::new(logging(&settings.log)?));
         let settings = Settings {
             http: address(settings.http.as_ref())?,
@@ -162,6 +180,7 @@ impl Gateway {
             threads: settings.threads,
             largest: settings.largest,
             most_connections: settings.connections,
+            most_sessions: settings.sessions,
             head_timeout: seconds("head_timeout", settings.head_timeout)?,
             tokens: Tokens::new(settings.tokens),
             export: Export { endpoint: settings.otlp },

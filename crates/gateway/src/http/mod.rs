@@ -2,6 +2,7 @@
 
 mod answers;
 mod openapi;
+mod sessions;
 mod tools;
 
 use std::sync::Arc;
@@ -15,6 +16,7 @@ use http::StatusCode;
 pub(crate) use tools::{read, text_of};
 
 use crate::call::Runner;
+use crate::sessions::Sessions;
 use crate::telemetry::Telemetry;
 use crate::tool::Tools;
 
@@ -23,6 +25,7 @@ pub(crate) struct Shared {
     pub(crate) tools: Tools,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) sessions: Arc<Sessions>,
     pub(crate) openapi: String,
     /// Bytes that the body of a request may have.
     pub(crate) largest: usize,
@@ -35,11 +38,12 @@ impl Shared {
         tools: Tools,
         runner: Arc<dyn Runner>,
         telemetry: Arc<Telemetry>,
+        sessions: Arc<Sessions>,
         largest: usize,
         patience: Duration,
     ) -> Self {
         let openapi = openapi::document(&tools);
-        Self { tools, runner, telemetry, openapi, largest, patience }
+        Self { tools, runner, telemetry, sessions, openapi, largest, patience }
     }
 }
 
@@ -47,6 +51,8 @@ pub(crate) fn routes(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/tools", get(tools::list))
         .route("/v1/tools/{name}", post(tools::call))
+        .route("/v1/sessions/{session}", post(sessions::open).delete(sessions::end))
+        .route("/v1/sessions/{session}/{method}", post(sessions::call))
         .route("/openapi.json", get(openapi::show))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))

@@ -19,7 +19,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::{Shared, answers};
+use super::{Shared, answers, sessions};
 use crate::call::{Answer, Form, Items, Request};
 use crate::failed::{Code, Failed};
 use crate::telemetry::{Protocol, Watched};
@@ -33,10 +33,12 @@ const METADATA: &str = "x-ropewalk-meta-";
 /// Lists the tools with their schemas.
 pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
     let tools: Vec<serde_json::Value> = shared.tools.iter().map(|tool| described(tool)).collect();
-    axum::Json(json!({ "tools": tools })).into_response()
+    let sessions: Vec<serde_json::Value> =
+        shared.tools.sessions().map(|one| sessions::described(one)).collect();
+    axum::Json(json!({ "tools": tools, "sessions": sessions })).into_response()
 }
 
-fn described(tool: &Tool) -> serde_json::Value {
+pub(super) fn described(tool: &Tool) -> serde_json::Value {
     let schema = |text: &str| serde_json::from_str::<Box<RawValue>>(text).ok();
     json!({
         "name": *tool.name,
@@ -57,7 +59,7 @@ pub(super) async fn call(
     let watched = shared.telemetry.begin(Protocol::Http, tool, request.headers());
     let answered = match tool {
         Some(tool) => called(&shared, tool, request, &watched).await,
-        None => Err(Failed::no_tool(&name)),
+        None => Err(sessions::no_tool(&shared.tools, &name)),
     };
     answered.unwrap_or_else(|failed| {
         watched.failed(&failed);
@@ -92,13 +94,24 @@ async fn called(
         watched.ended();
         return Ok(answer.into_response());
     }
-    if request.form == Form::Msgpack {
-        let text = "the items of a stream are JSON over HTTP: send its arguments as application/json";
-        return Err(Failed::new(Code::InvalidArgument, text).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
-    }
+    check_stream(request.form)?;
     let as_events = wants_events(&parts.headers);
-    let mut items = shared.runner.stream(request).await?.peekable();
-    // A failure before the first item has a status of its own.
+    let items = shared.runner.stream(request).await?;
+    begun(items, as_events, watched).await
+}
+
+/// The items of a stream are JSON.
+pub(super) fn check_stream(form: Form) -> Result<(), Failed> {
+    if form != Form::Msgpack {
+        return Ok(());
+    }
+    let text = "the items of a stream are JSON over HTTP: send its arguments as application/json";
+    Err(Failed::new(Code::InvalidArgument, text).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE))
+}
+
+/// A stream that has begun. A failure before the first item has a status of its own.
+pub(super) async fn begun(items: Items, as_events: bool, watched: Watched) -> Result<Response, Failed> {
+    let mut items = items.peekable();
     if let Some(Err(failed)) = Pin::new(&mut items).next_if(Result::is_err).await {
         return Err(failed);
     }
@@ -106,7 +119,7 @@ async fn called(
 }
 
 /// What the body is, by its media type; JSON if there is none.
-fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
+pub(super) fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(Form::Json) };
     let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     Ok(match media_type.to_ascii_lowercase().as_str() {
@@ -124,7 +137,7 @@ fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
 }
 
 /// When the caller gives up, by its header of seconds.
-fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
+pub(super) fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
     let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
     let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
     let time = seconds.and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
@@ -135,7 +148,7 @@ fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
 }
 
 /// The headers for the tool, as a JSON object.
-fn metadata(headers: &HeaderMap, watched: &Watched) -> Bytes {
+pub(super) fn metadata(headers: &HeaderMap, watched: &Watched) -> Bytes {
     let mut found = serde_json::Map::new();
     watched.add_context(&mut found);
     for (name, value) in headers {
@@ -180,7 +193,7 @@ fn unread(error: &(dyn Error + Send + Sync + 'static), largest: usize) -> Failed
     Failed::new(Code::ResourceExhausted, text).with_status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 
-fn wants_events(headers: &HeaderMap) -> bool {
+pub(super) fn wants_events(headers: &HeaderMap) -> bool {
     let accepted = headers.get_all(ACCEPT).iter().filter_map(|value| value.to_str().ok());
     accepted.flat_map(|value| value.split(',')).any(|one| one.trim().starts_with("text/event-stream"))
 }

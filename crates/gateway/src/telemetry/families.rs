@@ -67,6 +67,12 @@ families! {
         "Calls that no worker began, because the server had no room or no time for them";
     Items: Counter "ropewalk.tool.stream.items" "{item}",
         "Items of streams that tools have made and clients were sent";
+    Sessions: Count "ropewalk.sessions.active" "{session}",
+        "Sessions that are open";
+    SessionsOpened: Counter "ropewalk.sessions.opened" "{session}",
+        "Sessions that were opened";
+    SessionsEnded: Counter "ropewalk.sessions.ended" "{session}",
+        "Sessions that have ended, by cause";
     Requests: Spread "http.server.request.duration" "s",
         "Requests of all protocols, as HTTP sees them, until the head of their answer";
     ActiveRequests: Count "http.server.active_requests" "{request}",

@@ -11,6 +11,7 @@ mod meters;
 mod otlp;
 mod pools;
 mod prometheus;
+mod sessions;
 
 use std::collections::HashMap;
 use std::sync::atomic::Ordering;
@@ -38,6 +39,7 @@ pub use self::otlp::Export;
 use self::otlp::Otlp;
 pub use self::pools::Now;
 use self::prometheus::Format;
+pub(crate) use self::sessions::{Ended, OfSessions};
 use crate::failed::Code;
 use crate::tool::{Tool, Tools};
 
@@ -48,6 +50,7 @@ const UNKNOWN: &str = "_unknown";
 pub(crate) struct Telemetry {
     tools: HashMap<Arc<str>, Arc<OfTool>>,
     unknown: Arc<OfTool>,
+    sessions: Vec<Arc<OfSessions>>,
     requests: Requests,
     lines: Arc<Lines>,
     /// What gives the pools' numbers.
@@ -71,8 +74,13 @@ impl Telemetry {
     ) -> Arc<Self> {
         let of = |name: &Arc<str>| Arc::new(OfTool::new(Arc::clone(name)));
         Arc::new(Self {
-            tools: tools.iter().map(|tool| (Arc::clone(&tool.name), of(&tool.name))).collect(),
+            tools: tools
+                .iter()
+                .chain(tools.sessions().flat_map(|session| session.operations()))
+                .map(|tool| (Arc::clone(&tool.name), of(&tool.name)))
+                .collect(),
             unknown: of(&UNKNOWN.into()),
+            sessions: tools.sessions().map(|one| Arc::new(OfSessions::new(Arc::clone(one.name())))).collect(),
             requests: Requests::default(),
             lines,
             now: Box::new(now),
@@ -108,6 +116,11 @@ impl Telemetry {
             None => Trace::passed(headers),
         };
         Watched::new(self, protocol, tool, trace)
+    }
+
+    /// What is counted of the sessions of this name.
+    pub(crate) fn sessions(&self, name: &str) -> Option<&Arc<OfSessions>> {
+        self.sessions.iter().find(|one| one.is_of(name))
     }
 
     /// A call is over.
@@ -151,6 +164,7 @@ impl Telemetry {
     /// All numbers.
     fn families(&self) -> Vec<Family> {
         let mut families = meters::families(self.tools_by_name().into_iter());
+        families.extend(sessions::families(self.sessions.iter()));
         families.extend(self.requests.families());
         families.extend(pools::families(&(self.now)()));
         let mut lost = Family::new(Name::Lost);
