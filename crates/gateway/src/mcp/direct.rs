@@ -15,9 +15,10 @@ use rmcp::transport::common::http_header::{HEADER_MCP_METHOD, HEADER_MCP_NAME, H
 use serde_json::value::RawValue;
 
 use super::handler::{Handler, metadata};
-use super::listing::Shown;
+use super::listing::{Kind, Shown};
 use super::message::Seen;
 use crate::call::{Form, Request};
+use crate::sessions::Owner;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -69,7 +70,9 @@ fn is_modern(headers: &HeaderMap, name: &str, meta: &BTreeMap<Cow<'_, str>, &Raw
     };
     let agree = header == Some(modern.as_str())
         && text(version)? == modern.as_str()
-        && serde_json::from_str::<ClientCapabilities>(meta.get(CAPABILITIES)?.get()).is_ok()
+        // A call of a client that takes tasks may become one.
+        && serde_json::from_str::<ClientCapabilities>(meta.get(CAPABILITIES)?.get())
+            .is_ok_and(|client| !client.supports_tasks())
         && only(headers, HEADER_MCP_METHOD) == Some("tools/call")
         && only(headers, HEADER_MCP_NAME) == Some(name);
     agree.then_some(true)
@@ -81,7 +84,7 @@ impl<'a> Direct<'a> {
         let call = seen.call()?;
         let shown = handler.listing.get(&call.name)?;
         let is_json = only(headers, CONTENT_TYPE.as_str()) == Some("application/json");
-        if shown.has_headers || !is_json || !takes_both(headers) {
+        if !matches!(shown.kind, Kind::Tool) || shown.has_headers || !is_json || !takes_both(headers) {
             return None;
         }
         let meta: BTreeMap<Cow<'_, str>, &RawValue> = match call.meta {
@@ -114,7 +117,7 @@ impl<'a> Direct<'a> {
 
     /// Runs it; the message that answers it.
     pub(super) async fn run(self, handler: &Handler) -> serde_json::Result<Bytes> {
-        let result = handler.run(self.shown, self.request).await.write(self.modern)?;
+        let result = handler.run(self.shown, &Owner::default(), self.request).await.write(self.modern)?;
         let mut message = Vec::with_capacity(result.len() + 48);
         message.extend_from_slice(b"{\"jsonrpc\":\"2.0\",\"id\":");
         message.extend_from_slice(self.id.get().as_bytes());

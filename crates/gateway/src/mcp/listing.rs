@@ -6,7 +6,8 @@ use std::sync::Arc;
 use rmcp::model::{JsonObject, ListToolsResult, Tool as Listed, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
-use crate::tool::{Tool, Tools};
+use super::sessions;
+use crate::tool::{SessionTool, Tool, Tools};
 
 /// Tools on a page of `tools/list`.
 const PAGE: usize = 100;
@@ -22,9 +23,24 @@ pub(super) enum Shape {
     Wrapped,
 }
 
+/// What a tool of MCP is here.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// A tool.
+    Tool,
+    /// It opens a session.
+    Open(Arc<SessionTool>),
+    /// It calls a method of a session.
+    Method(Arc<SessionTool>),
+    /// It ends a session.
+    Close(Arc<SessionTool>),
+}
+
 /// A tool, as MCP shows it.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
+    pub(super) kind: Kind,
+    /// What runs. What ends a session runs more than that.
     pub(super) tool: Arc<Tool>,
     pub(super) shape: Shape,
     /// Whether its schema wants arguments in headers, too.
@@ -44,12 +60,21 @@ impl Listing {
     pub(super) fn new(tools: &Tools) -> Self {
         let mut by_name = HashMap::new();
         let mut listed = Vec::new();
-        for (place, tool) in tools.iter().enumerate() {
-            let (made, shape) = described(tool);
+        let mut add = |kind: Kind, tool: &Arc<Tool>, (made, shape): (Listed, Shape)| {
             let has_headers = tool.input_schema.contains("x-mcp-header");
+            let (name, tool, place) = (Arc::from(&*made.name), Arc::clone(tool), listed.len());
             listed.push(made);
-            by_name
-                .insert(Arc::clone(&tool.name), Shown { tool: Arc::clone(tool), shape, has_headers, place });
+            by_name.insert(name, Shown { kind, tool, shape, has_headers, place });
+        };
+        for tool in tools.iter() {
+            add(Kind::Tool, tool, described(tool));
+        }
+        for of in tools.sessions() {
+            add(Kind::Open(Arc::clone(of)), &of.open, sessions::opens(of, described(&of.open).0));
+            for tool in of.methods.values() {
+                add(Kind::Method(Arc::clone(of)), tool, sessions::calls(of, described(tool)));
+            }
+            add(Kind::Close(Arc::clone(of)), of.close.as_ref().unwrap_or(&of.open), sessions::closes(of));
         }
         Self { by_name, listed }
     }
