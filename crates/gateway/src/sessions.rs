@@ -138,19 +138,6 @@ impl Session {
         self.gone()
     }
 
-    /// Takes a place in the line of its calls.
-    pub(crate) fn enter(self: &Arc<Self>) -> Result<Entered, Failed> {
-        if self.over.is_cancelled() {
-            return Err(self.gone());
-        }
-        let turn = self.turns.enter().map_err(|Full(most)| {
-            let text = format!("{most} calls of the session wait, which is as many as may. Try again later");
-            let failed = Failed::new(Code::ResourceExhausted, text).shed(Shed::QueueFull);
-            Failed { retry_after: Some(FULL_FOR), ..failed }
-        })?;
-        Ok(Entered { session: Arc::clone(self), turn })
-    }
-
     /// Why it serves no calls any more.
     fn gone(&self) -> Failed {
         match &*self.fate.lock() {
@@ -315,14 +302,23 @@ impl Sessions {
     pub(crate) fn find(&self, id: &str, owner: &Owner) -> Result<Arc<Session>, Failed> {
         let found = self.table.lock().known.get(id).cloned();
         // Another's session is no different from one that does not exist.
-        let session = found.filter(|session| session.owner == *owner).ok_or_else(no_session)?;
+        found.filter(|session| session.owner == *owner).ok_or_else(no_session)
+    }
+
+    /// Takes a place in the line of a session's calls.
+    pub(crate) fn enter(&self, session: &Arc<Session>) -> Result<Entered, Failed> {
         session.lose();
-        if session.is_lost() {
-            // The caller hears of it now, and there is nothing left of it.
-            self.forget(&session);
+        if session.over.is_cancelled() {
+            // Its caller hears of that now, and there is nothing left of it.
+            self.forget(session);
             return Err(session.gone());
         }
-        Ok(session)
+        let turn = session.turns.enter().map_err(|Full(most)| {
+            let text = format!("{most} calls of the session wait, which is as many as may. Try again later");
+            let failed = Failed::new(Code::ResourceExhausted, text).shed(Shed::QueueFull);
+            Failed { retry_after: Some(FULL_FOR), ..failed }
+        })?;
+        Ok(Entered { session: Arc::clone(session), turn })
     }
 
     /// Runs a call when its turn comes.

@@ -97,7 +97,7 @@ pub(super) async fn call(
         if tool.streams {
             tools::check_stream(request.form)?;
         }
-        run(&shared, session.enter()?, headers, request, &watched).await
+        run(&shared, shared.sessions.enter(&session)?, headers, request, &watched).await
     };
     called.await.unwrap_or_else(|failed| answered(&watched, failed))
 }

@@ -108,7 +108,7 @@ impl Handler {
                     return Ok(json_of(&Value::Null));
                 }
                 request.arguments = arguments;
-                let entered = session.enter()?;
+                let entered = sessions.enter(&session)?;
                 if !shown.tool.streams {
                     return sessions.call(entered, request).await;
                 }

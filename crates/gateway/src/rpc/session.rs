@@ -208,7 +208,7 @@ impl Conversation {
             let deadline = until(timeout)?;
             let request =
                 request(Arc::clone(tool), arguments.into_option(), metadata, deadline, watched.clone());
-            Ok((self.session.enter()?, request))
+            Ok((self.shared.sessions.enter(&self.session)?, request))
         });
         let (entered, request) = entered.inspect_err(|failed| watched.failed(failed))?;
         let token = CancellationToken::new();
