@@ -57,8 +57,7 @@ pub(super) async fn open(
     let of = shared.tools.session(&name);
     let watched = shared.telemetry.begin(Protocol::Http, of.map(|of| &of.open), request.headers());
     let opened = async {
-        let of =
-            of.ok_or_else(|| Failed::new(Code::NotFound, format!("there is no session named {name:.64?}")))?;
+        let of = of.ok_or_else(|| Failed::no_session(&name))?;
         let owner = Owner::of(request.extensions());
         let (_, request) = read(&shared, &of.open, request, &watched).await?;
         let session = shared.sessions.open(of, owner, Protocol::Http, request).await?;

@@ -21,6 +21,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::answers::Said;
 use crate::call::Progress;
+use crate::failed::{Code, Failed};
 use crate::sessions::Owner;
 
 /// How long a call may take until it becomes a task. Most are over by then, and need no second request.
@@ -38,11 +39,22 @@ const MOST_BYTES: usize = 64 << 20;
 pub(super) type Running = BoxFuture<'static, Said>;
 
 /// See the module.
-#[derive(Debug, Default)]
-pub(super) struct Tasks(Mutex<Kept>);
+#[derive(Debug)]
+pub(super) struct Tasks {
+    kept: Mutex<Kept>,
+    kept_for: Duration,
+}
 
-#[derive(Debug, Default)]
+impl Default for Tasks {
+    fn default() -> Self {
+        Self::bounded(MOST, MOST_BYTES, KEPT_FOR)
+    }
+}
+
+#[derive(Debug)]
 struct Kept {
+    most: usize,
+    most_bytes: usize,
     tasks: HashMap<Arc<str>, Entry>,
     /// Those that are over, the oldest first.
     over: VecDeque<Arc<str>>,
@@ -74,7 +86,7 @@ impl Kept {
     /// Forgets those that have been over for longest, until there is room for one more task and for so many bytes.
     fn make_room(&mut self, tasks: usize, bytes: usize) -> Vec<Entry> {
         let mut gone = Vec::new();
-        while self.tasks.len() + tasks > MOST || self.bytes + bytes > MOST_BYTES {
+        while self.tasks.len() + tasks > self.most || self.bytes + bytes > self.most_bytes {
             let Some(oldest) = self.over.pop_front() else { break };
             gone.extend(self.take(&oldest));
         }
@@ -91,6 +103,12 @@ impl Kept {
 }
 
 impl Tasks {
+    /// Keeps so many tasks, and so many bytes of results, for so long after a client has asked.
+    fn bounded(most: usize, most_bytes: usize, kept_for: Duration) -> Self {
+        let (tasks, over) = (HashMap::new(), VecDeque::new());
+        Self { kept: Mutex::new(Kept { most, most_bytes, tasks, over, bytes: 0 }), kept_for }
+    }
+
     /// Lets a call go on by itself; it comes back if there is no room for another task.
     pub(super) fn keep(
         self: &Arc<Self>,
@@ -105,15 +123,15 @@ impl Tasks {
             began: now,
             updated_at: created_at.clone(),
             created_at,
-            until: now + KEPT_FOR,
+            until: now + self.kept_for,
             reports,
             cancel: cancel.clone(),
             end: None,
         };
         let seed = entry.shown(&id);
-        let mut kept = self.0.lock();
+        let mut kept = self.kept.lock();
         let gone = kept.make_room(1, 0);
-        if kept.tasks.len() >= MOST {
+        if kept.tasks.len() >= kept.most {
             return Err(running);
         }
         kept.tasks.insert(Arc::clone(&id), entry);
@@ -136,7 +154,7 @@ impl Tasks {
             self.forgotten(&id).await;
         }
         let gone = {
-            let mut kept = self.0.lock();
+            let mut kept = self.kept.lock();
             kept.over.retain(|over| *over != id);
             kept.take(&id)
         };
@@ -146,7 +164,7 @@ impl Tasks {
     /// Returns when no client has asked for a task for so long that it is forgotten, or when it made room.
     async fn forgotten(&self, id: &str) {
         loop {
-            let until = self.0.lock().tasks.get(id).map(|entry| entry.until);
+            let until = self.kept.lock().tasks.get(id).map(|entry| entry.until);
             match until {
                 Some(until) if until > Instant::now() => sleep_until(until.into()).await,
                 _ => return,
@@ -154,10 +172,19 @@ impl Tasks {
         }
     }
 
-    fn end(&self, id: &Arc<str>, end: End) {
-        let bytes = if let End::Result(json) = &end { json.len() } else { 0 };
+    fn end(&self, id: &Arc<str>, mut end: End) {
         let at = current_timestamp();
-        let mut kept = self.0.lock();
+        let most = self.kept.lock().most_bytes;
+        let mut bytes = if let End::Result(json) = &end { json.len() } else { 0 };
+        if bytes > most {
+            let text =
+                format!("the result is larger than the {most} bytes that are kept of tasks: ask for less");
+            let failed = Said::failed(&Failed::new(Code::ResourceExhausted, text));
+            let json = failed.write(true).unwrap_or_default();
+            bytes = json.len();
+            end = End::Result(json.into());
+        }
+        let mut kept = self.kept.lock();
         let gone = kept.make_room(0, bytes);
         let is_kept = kept.tasks.get_mut(id).is_some_and(|entry| {
             (entry.end, entry.updated_at) = (Some(end), at);
@@ -174,7 +201,7 @@ impl Tasks {
     /// How far a task of this owner is, with its result.
     pub(super) fn get(&self, id: &str, owner: &Owner) -> Result<DetailedTask, ErrorData> {
         self.find(id, owner, |entry| {
-            entry.until = Instant::now() + KEPT_FOR;
+            entry.until = Instant::now() + self.kept_for;
             let result = match &entry.end {
                 Some(End::Result(json)) => Some(Arc::clone(json)),
                 Some(End::Cancelled) | None => None,
@@ -200,7 +227,7 @@ impl Tasks {
     }
 
     fn find<R>(&self, id: &str, owner: &Owner, look: impl FnOnce(&mut Entry) -> R) -> Result<R, ErrorData> {
-        let mut kept = self.0.lock();
+        let mut kept = self.kept.lock();
         let found = kept.tasks.get_mut(id).filter(|entry| entry.owner == *owner).map(look);
         drop(kept);
         found.ok_or_else(|| {
@@ -237,7 +264,6 @@ mod tests {
     use tokio::sync::oneshot;
 
     use super::*;
-    use crate::failed::{Code, Failed};
 
     fn said(text: String) -> Said {
         Said::failed(&Failed::new(Code::Unknown, text))
@@ -285,23 +311,47 @@ mod tests {
     }
 
     #[tokio::test]
+    async fn a_task_for_which_no_client_asks_is_given_up() {
+        let tasks = Arc::new(Tasks::bounded(8, 2000, Duration::from_millis(5)));
+        let (mut held, receiver) = oneshot::channel::<()>();
+        let id = keep(&tasks, receiver.map(|_| said(String::new())).boxed());
+        held.closed().await;
+        while tasks.get(&id, &Owner::default()).is_ok() {
+            tokio::time::sleep(Duration::from_millis(10)).await;
+        }
+        let over = keep(&tasks, async { said(String::from("done")) }.boxed());
+        while !tasks.kept.lock().tasks.is_empty() {
+            tokio::task::yield_now().await;
+        }
+        assert!(tasks.get(&over, &Owner::default()).is_err());
+        let kept = tasks.kept.lock();
+        assert_eq!((kept.bytes, kept.over.len()), (0, 0));
+    }
+
+    #[tokio::test]
     async fn results_are_bounded_in_bytes_and_the_oldest_go_first() {
-        let tasks = Arc::new(Tasks::default());
+        let tasks = Arc::new(Tasks::bounded(8, 2000, KEPT_FOR));
         let mut ids = Vec::new();
         for _ in 0..3 {
-            let id = keep(&tasks, async { said("x".repeat(MOST_BYTES / 2 - 1000)) }.boxed());
+            let id = keep(&tasks, async { said("x".repeat(800)) }.boxed());
             over(&tasks, &id).await;
             ids.push(id);
         }
         assert!(tasks.get(&ids[0], &Owner::default()).is_err());
         assert!(tasks.get(&ids[2], &Owner::default()).is_ok());
-        assert!(tasks.0.lock().bytes <= MOST_BYTES);
+        assert!(tasks.kept.lock().bytes <= 2000);
+        // One that is larger than all of that is not kept.
+        let large = keep(&tasks, async { said("x".repeat(3000)) }.boxed());
+        let TaskPayload::Completed { result } = over(&tasks, &large).await.payload else {
+            panic!("a result")
+        };
+        assert!(result["content"][0]["text"].as_str().is_some_and(|text| text.contains("2000 bytes")));
     }
 
     #[tokio::test]
     async fn tasks_that_run_are_not_forgotten_for_others() {
-        let tasks = Arc::new(Tasks::default());
-        let ids: Vec<String> = (0..MOST).map(|_| keep(&tasks, futures::future::pending().boxed())).collect();
+        let tasks = Arc::new(Tasks::bounded(3, 2000, KEPT_FOR));
+        let ids: Vec<String> = (0..3).map(|_| keep(&tasks, futures::future::pending().boxed())).collect();
         let more = tasks.keep(Owner::default(), reports(), futures::future::pending().boxed());
         assert!(more.is_err(), "the call comes back");
         assert!(ids.iter().all(|id| tasks.get(id, &Owner::default()).is_ok()));

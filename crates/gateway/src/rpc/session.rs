@@ -58,8 +58,7 @@ pub(super) async fn open(
     let protocol = protocol(context);
     let watched = shared.telemetry.begin(protocol, of.map(|of| &of.open), context.headers());
     let opened = async {
-        let of =
-            of.ok_or_else(|| Failed::new(Code::NotFound, format!("there is no session named {name:.64?}")))?;
+        let of = of.ok_or_else(|| Failed::no_session(&name))?;
         let tool = Arc::clone(&of.open);
         let asked = request(tool, arguments.into_option(), metadata, context.deadline(), watched.clone());
         shared.sessions.open(of, Owner::of(context.extensions()), protocol, asked).await
