@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable, Generator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from types import FrameType, TracebackType
 from typing import Any, Literal, Never, Self
 
@@ -270,10 +271,9 @@ class Server:
                 if not tool.session
             ]
             sessions = [
-                describe(tool, session, self._place, lambda *of, tool=tool: self._described(tool, names, *of))
-                for tool, session in (
-                    (self._tools[name], session) for name, session in self._sessions.items()
-                )
+                describe(tool, self._sessions[tool.name], self._place, partial(self._described, tool, names))
+                for tool in self._tools.values()
+                if tool.session
             ]
             self._gateway = self._listening(pools, described, sessions)
         except BaseException:

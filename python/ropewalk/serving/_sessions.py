@@ -28,14 +28,14 @@ _SESSION = "session"
 class Session:
     """A class that is a session: what opens it, and its methods, with what callers may pass to each."""
 
-    def __init__(self, cls: type[Any]) -> None:
-        """Reads the class.
+    def __init__(self, marked: Callable[..., Any]) -> None:
+        """Reads the class, which `tool` has found to be one.
 
         Raises:
             ServingError: it has no methods, or callers cannot call one.
             ExtraMissing: neither pydantic nor msgspec is installed.
         """
-        self._class = cls
+        self._class = cls = cast("type[Any]", marked)
         self._functions = {OPEN: _constructor(cls), **_methods(cls)}
         if has_end(cls):
             self._functions[CLOSE] = _nothing

@@ -105,6 +105,17 @@ class Limited:
     def hold(self, folder: str) -> None:
         Gate(Path(folder)).hold()
 
+@tool(session=True)
+class Slow:
+    def __init__(self, folder: str) -> None:
+        Gate(Path(folder)).hold()
+
+    def add(self, text: str) -> str:
+        return text
+
+    def close(self) -> None:
+        raise ValueError("no end")
+
 @tool
 def plain() -> int:
     return 1
@@ -288,7 +299,7 @@ def test_a_call_does_not_wait_beyond_its_deadline(own: Server, gate: Gate) -> No
     assert post(own, f"{path}/add").json == 2
 
 
-def test_a_session_is_lost_with_its_worker(own: Server, gate: Gate) -> None:
+def test_a_session_is_lost_with_its_worker(own: Server, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     path = opened(own, folder=str(gate.folder), start=7)
     pid = post(own, f"{path}/process").json
     os.kill(pid, signal.SIGKILL)
@@ -296,6 +307,10 @@ def test_a_session_is_lost_with_its_worker(own: Server, gate: Gate) -> None:
     said = post(own, f"{path}/add")
     assert (said.status, said.error["code"]) == (503, "UNAVAILABLE")
     assert post(own, f"{path}/add").status == 404
+    # The log has the session's tool, and not the session's name.
+    found = until(lambda: [one for one in caplog.records if getattr(one, "tool", "") == "Counter.add"])
+    assert found[0].status == "UNAVAILABLE"
+    assert path.rpartition("/")[2] not in caplog.text
     assert metric(own, 'ropewalk_sessions_ended_total{tool="Counter",cause="lost"}') == 1
     assert metric(own, 'ropewalk_sessions_active{tool="Counter"}') == 0
     assert at_rest(own)
@@ -335,6 +350,41 @@ def test_a_call_that_stops_when_asked_leaves_the_session_open(own: Server, gate:
     connection.close()
     until(lambda: gate.marks("closed-generator"))
     assert post(own, f"{path}/add").json == 1
+
+
+def test_a_client_that_leaves_while_its_session_opens(own: Server, gate: Gate) -> None:
+    connection = http.client.HTTPConnection(own.http or "", timeout=60)
+    connection.request("POST", "/v1/sessions/Slow", json.dumps({"folder": str(gate.folder)}))
+    [pid] = until(gate.marks)
+    connection.close()
+    until(lambda: not is_alive(pid))
+    until(lambda: at_rest(own))
+    assert metric(own, 'ropewalk_sessions_opened_total{tool="Slow"}') == 0
+
+
+def test_an_end_that_raises_is_said_and_is_an_end(own: Server, gate: Gate) -> None:
+    gate.open()
+    path = opened(own, "Slow", folder=str(gate.folder))
+    assert post(own, f"{path}/add", {"text": "a"}).json == "a"
+    said = ask(own, "DELETE", path)
+    assert (said.status, said.error["message"]) == (500, "ValueError: no end")
+    assert ask(own, "DELETE", path).status == 404
+    until(lambda: at_rest(own))
+
+
+def test_a_session_is_lost_with_a_worker_that_is_recycled(
+    make_server: Make, sessions_app: Path, gate: Gate, tmp_path: Path
+) -> None:
+    (tmp_path / "config.toml").write_text("[pools.jobs]\nworkers = 1\nmax_tasks = 3\n")
+    server = make_server(sessions_app, config=tmp_path / "config.toml")
+    path = opened(server, folder=str(gate.folder))
+    numbers = []
+    while (said := post(server, f"{path}/add")).status == 200:
+        numbers.append(said.json)
+    # The state never began anew.
+    assert numbers == list(range(1, len(numbers) + 1))
+    assert (said.status, said.error["code"]) == (503, "UNAVAILABLE")
+    assert post(server, f"{path}/add").status == 404
 
 
 def test_ending_a_session_cancels_its_call(own: Server, gate: Gate) -> None:
@@ -419,7 +469,7 @@ def varint(number: int) -> bytes:
     return made + bytes([number])
 
 
-def field(number: int, value: int | float | bytes) -> bytes:
+def field(number: int, value: float | bytes) -> bytes:
     """A field of protobuf."""
     if isinstance(value, bytes):
         return varint(number << 3 | 2) + varint(len(value)) + value
@@ -540,7 +590,11 @@ def test_a_session_over_one_call(shared: Server, gate: Gate, talk: Callable[...,
     one.call(11, "add", n="x")
     one.call(12, "nothing")
     came = [one.read() for _ in range(6)]
-    assert [(number, kind) for number, kind, _ in came if number == 9] == [(9, "item"), (9, "item"), (9, "end")]
+    assert [(number, kind) for number, kind, _ in came if number == 9] == [
+        (9, "item"),
+        (9, "item"),
+        (9, "end"),
+    ]
     codes = {number: content for number, kind, content in came if kind == "failure"}
     assert codes == {10: 2, 11: 3, 12: 5}
     one.call(13, "add")
