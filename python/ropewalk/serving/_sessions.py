@@ -19,7 +19,7 @@ from ropewalk.serving._signature import Signature
 
 #: The operation that makes the object, and the one that ends it. A method named `close` is the second.
 OPEN, CLOSE = "__init__", "close"
-#: What a path and a message of gRPC can both write; a name of Python may have other letters.
+#: What a path and a message of gRPC can both write; Python's names may have more.
 _NAME = re.compile(r"[A-Za-z0-9_]{1,64}")
 #: Over MCP the methods are tools with this argument beside their own.
 _SESSION = "session"

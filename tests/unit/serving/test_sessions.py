@@ -240,8 +240,14 @@ def test_sessions_are_described(shared: Server) -> None:
     operations = document["paths"]
     assert "201" in operations["/v1/sessions/Counter"]["post"]["responses"]
     assert "204" in operations["/v1/sessions/{session}"]["delete"]["responses"]
-    calls = operations["/v1/sessions/{session}/add"]["post"]
-    assert calls["requestBody"]["content"]["application/json"]["schema"]["properties"].keys() == {"n"}
+    asked = {
+        name: operations[f"/v1/sessions/{{session}}/{name}"]["post"]["requestBody"]["content"]
+        for name in ("numbers", "add")
+    }
+    schemas = {name: content["application/json"]["schema"] for name, content in asked.items()}
+    assert schemas["numbers"]["properties"].keys() == {"n"}
+    # Two classes have such a method.
+    assert [one["properties"].keys() for one in schemas["add"]["anyOf"]] == [{"n"}, {"text"}]
 
 
 def test_an_idle_session_ends(shared: Server, gate: Gate) -> None:
