@@ -25,6 +25,10 @@ use crate::tool::SessionTool;
 /// Answers that may wait for the client. What streams stands still beyond that.
 const UNREAD: usize = 16;
 
+/// Calls of a session whose last answer the client may not have read. No further message is read beyond that: a client
+/// that calls and does not read holds no more of the server's memory.
+const UNANSWERED: usize = 128;
+
 type Answers = mpsc::Sender<Result<proto::SessionResponse, ConnectError>>;
 
 /// A session with its methods.
@@ -154,7 +158,7 @@ impl Conversation {
                     }
                 }
                 gone = session.over(), if self.calls.is_empty() => return (Ended::Lost, Some(gone.into())),
-                message = requests.next(), if is_open => match message {
+                message = requests.next(), if is_open && self.calls.len() < UNANSWERED => match message {
                     None => is_open = false,
                     Some(Err(error)) => return (Ended::Left, Some(error)),
                     Some(Ok(message)) => {
