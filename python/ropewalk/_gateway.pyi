@@ -51,7 +51,7 @@ class Gateway:
         pools: list[Any],
         tools: Sequence[_Described],
         settings: _Wanted,
-        sessions: Sequence[_DescribedSession] = [],
+        sessions: Sequence[_DescribedSession] = ...,
     ) -> Gateway: ...
     @property
     def addresses(self) -> tuple[str | None, str | None]: ...
