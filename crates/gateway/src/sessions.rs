@@ -228,7 +228,9 @@ impl Session {
             }
             Err(failed) => {
                 watched.failed(&failed);
-                Err(failed)
+                // What is gone with its worker has ended, too.
+                let is_gone = failed.code == Code::Unavailable && self.seat.lost().is_some();
+                if is_gone { Ok(()) } else { Err(failed) }
             }
         }
     }

