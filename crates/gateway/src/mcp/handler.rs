@@ -99,7 +99,7 @@ impl Handler {
             Kind::Method(of) | Kind::Close(of) => {
                 let (id, arguments) = apart(&request.arguments)?;
                 let session = sessions.find(&id, owner)?;
-                if !Arc::ptr_eq(session.of(), of) {
+                if session.of().name() != of.name() {
                     let text = format!("it is a session of {}", session.of().name());
                     return Err(Failed::new(Code::InvalidArgument, text));
                 }
