@@ -27,7 +27,7 @@ endif
 # What has no wheel for the free-threaded 3.13 and does not build there is left out; the tests that need it skip.
 EXTRAS ?= test,numpy,joblib,dask,loop,telemetry$(shell $(PYTHON) -c 'import sysconfig; \
     print(",records-free-threaded" if sysconfig.get_config_var("Py_GIL_DISABLED") \
-    else ",property,loop-compiled,messaging,records,science,clients")' 2>/dev/null)
+    else ",property,loop-compiled,messaging,records,science,clients,top,browser")' 2>/dev/null)
 BIN := $(abspath $(VENV))/bin
 # What maturin and pip say is kept for the day it fails.
 define MATURIN
@@ -40,7 +40,7 @@ DEMO_ARGS ?=
 COMMA := ,
 
 .PHONY: demo demo-serve test build test-rust test-python sanitize bench bench-signals bench-results bench-loop bench-messaging
-.PHONY: bench-journal bench-state
+.PHONY: bench-journal bench-state dashboard-screenshots
 .PHONY: bench-foundation bench-compare soak doc clean check-tools mutants
 .PHONY: format generate lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
@@ -159,6 +159,10 @@ lint-deny: $(VENV)/.dev
 $(VENV)/.dev: $(VENV)/.ready
 	@$(call MATURIN,--extras dev$(COMMA)$(EXTRAS))
 	touch $@
+
+dashboard-screenshots: build
+	@ROPEWALK_SCREENSHOTS=docs/img $(BIN)/python -m pytest tests/unit/serving/test_dashboard_page.py -q \
+		-k "pictures or flame"
 
 bench: build $(VENV)/.bench
 	@$(BIN)/python benchmarks pools $(BENCH_ARGS)

@@ -23,6 +23,8 @@ class Here(threading.local):
     call: Callable[[str, tuple[Any, ...], dict[str, Any]], Any]
     #: What the caller of a server's tool has sent beside the arguments: a JSON object of texts, or nothing.
     metadata: bytes = b""
+    #: The same for each call of a batch that it runs.
+    batch: tuple[bytes, ...] | None = None
     #: The task that a thread of an actor of a Ray cluster runs.
     task: _actor_task.RunningTask | None = None
 
@@ -49,6 +51,14 @@ def _text(name: str, value: object) -> str | None:
     return value
 
 
+def _read(metadata: bytes) -> Mapping[str, str]:
+    if not metadata:
+        return MappingProxyType({})
+    import json
+
+    return MappingProxyType(json.loads(metadata))
+
+
 class CurrentTask:
     """A task while it runs, as its own code sees it; `current_task` makes it.
 
@@ -56,12 +66,19 @@ class CurrentTask:
     true, and reports go nowhere.
     """
 
-    __slots__ = ("_metadata", "_task")
+    __slots__ = ("_batch", "_metadata", "_task")
 
-    def __init__(self, task: RunningTask | _actor_task.RunningTask, metadata: bytes = b"", /) -> None:
+    def __init__(
+        self,
+        task: RunningTask | _actor_task.RunningTask,
+        metadata: bytes = b"",
+        batch: tuple[bytes, ...] | None = None,
+        /,
+    ) -> None:
         """For `current_task` alone."""
         self._task = task
         self._metadata = metadata
+        self._batch = batch
 
     @property
     def id(self) -> int:
@@ -84,11 +101,15 @@ class CurrentTask:
 
         It is what the caller says, and nothing has checked it.
         """
-        if not self._metadata:
-            return MappingProxyType({})
-        import json
+        return _read(self._metadata)
 
-        return MappingProxyType(json.loads(self._metadata))
+    @property
+    def batch(self) -> tuple[Mapping[str, str], ...] | None:
+        """The `metadata` of each call of the batch that a server's tool is given, in their order; else `None`.
+
+        Its length is the number of calls. Calls whose arguments do not fit are not among them.
+        """
+        return None if self._batch is None else tuple(_read(each) for each in self._batch)
 
     @property
     def cancelled(self) -> bool:
@@ -169,6 +190,6 @@ def current_task() -> CurrentTask | None:
     """
     task = worker.running_task()
     if task is not None:
-        return CurrentTask(task, HERE.metadata)
+        return CurrentTask(task, HERE.metadata, HERE.batch)
     of_actor = HERE.task
     return None if of_actor is None or of_actor.forked() else CurrentTask(of_actor)

@@ -17,6 +17,8 @@ class _Described(Protocol):
     deadline: float | None
     hang: float | None
     retries: int
+    batch: tuple[int, float, int, int] | None
+    cache_ttl: float | None
     pool: int
     call: Any
 
@@ -24,9 +26,12 @@ class _DescribedSession(Protocol):
     """A session, as the gateway takes it. Its name is that of what opens it."""
 
     idle_timeout: float
-    open: _Described
-    methods: Sequence[_Described]
-    close: _Described | None
+    @property
+    def open(self) -> _Described: ...
+    @property
+    def methods(self) -> Sequence[_Described]: ...
+    @property
+    def close(self) -> _Described | None: ...
 
 class _Wanted(Protocol):
     """How the gateway listens. Addresses are an IP and a port; sizes are bytes, times seconds."""
@@ -41,6 +46,10 @@ class _Wanted(Protocol):
     otlp: str | None
     log: str
     sessions: int
+    cache_size: int
+    zmq: str | None
+    dashboard: bool
+    inspected: int | None
 
 @final
 class Gateway:
@@ -50,14 +59,29 @@ class Gateway:
         cls,
         pools: list[Any],
         tools: Sequence[_Described],
+        sessions: Sequence[_DescribedSession],
         settings: _Wanted,
-        sessions: Sequence[_DescribedSession] = ...,
     ) -> Gateway: ...
     @property
     def addresses(self) -> tuple[str | None, str | None]: ...
+    @property
+    def zmq(self) -> str | None: ...
     def attend(self, input: int, output: int) -> None: ...
-    def explain(self, explain: Callable[[BaseException], tuple[str, str, list[tuple[str, str]]]]) -> None: ...
+    def explain(
+        self, explain: Callable[[BaseException], tuple[str, str, list[tuple[str, str]], str | None]]
+    ) -> None: ...
+    def fulfil(self, drain: Callable[[], object], beside: Callable[[], str]) -> None: ...
     def log(self, write: Callable[[list[Any], int], None]) -> None: ...
     def not_ready(self) -> tuple[str, bool] | None: ...
+    def reload(
+        self,
+        pools: list[Any],
+        tools: Sequence[_Described],
+        sessions: Sequence[_DescribedSession],
+        timeout: float,
+    ) -> bool: ...
+    @staticmethod
+    def end_idle_zygotes() -> None: ...
+    def change_log(self, log: str) -> None: ...
     def drain(self, timeout: float) -> bool: ...
     def stop(self) -> None: ...

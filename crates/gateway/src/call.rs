@@ -9,6 +9,7 @@ use futures::Stream;
 use futures::future::BoxFuture;
 use tokio::sync::watch;
 
+use ropewalk_pool::Engine;
 pub use ropewalk_pool::Progress;
 
 use crate::failed::{Code, Failed};
@@ -126,6 +127,11 @@ pub trait Runner: Send + Sync + 'static {
 
     /// What the pools do now.
     fn now(&self) -> Now;
+
+    /// The engines of the pools, by the numbers that tools name them by.
+    fn engines(&self) -> Vec<Engine> {
+        Vec::new()
+    }
 }
 
 /// The place of a session's state: one worker, in which its calls run one after the other. Dropping it lets the state

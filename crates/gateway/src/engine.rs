@@ -330,7 +330,12 @@ impl Runner for Engines {
             pools: engines().filter_map(|engine| Some((engine.name(), engine.statistics()?))).collect(),
             shared_bytes: engines().next().map_or(0, |engine| engine.arena().shared_bytes()),
             ready: self.readiness().why_not().is_none(),
+            cached: None,
         }
+    }
+
+    fn engines(&self) -> Vec<Engine> {
+        self.drivers.iter().map(|driver| driver.engine().clone()).collect()
     }
 
     fn readiness(&self) -> Readiness {
@@ -380,7 +385,13 @@ impl Seat for Kept {
     }
 
     fn lost(&self) -> Option<Failed> {
-        self.session.lost().map(|failure| Failed::from(&failure))
+        let engine = self.driver.engine();
+        // A pool that a reload has replaced takes no calls any more, and a broken one has no workers.
+        let closed = || {
+            engine.is_closed().then(|| Failed::new(Code::Unavailable, "the session is lost with its pool"))
+        };
+        let failure = self.session.lost().or_else(|| engine.broken());
+        failure.map(|failure| Failed::from(&failure)).or_else(closed)
     }
 }
 

@@ -142,6 +142,8 @@ pub struct Failed {
     pub status: Option<http::StatusCode>,
     /// Why no worker began the call, if the server let go of it.
     pub shed: Option<Shed>,
+    /// Where the tool raised. For the operator: callers are never shown it.
+    pub traceback: Option<Arc<str>>,
 }
 
 /// How long a client that meets a full queue is asked to stay away.
@@ -151,7 +153,21 @@ impl Failed {
     /// A failure with a text and no more.
     pub fn new(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         let message = message.into();
-        Self { code, message, violations: Vec::new(), retry_after: None, status: None, shed: None }
+        Self {
+            code,
+            message,
+            violations: Vec::new(),
+            retry_after: None,
+            status: None,
+            shed: None,
+            traceback: None,
+        }
+    }
+
+    /// As many calls wait as may.
+    pub(crate) fn full(waiting: usize, most: usize) -> Self {
+        let text = format!("the server is full: {waiting} calls wait, and {most} may. Try again later");
+        Self::new(Code::ResourceExhausted, text).retry_after(FULL_FOR).shed(Shed::QueueFull)
     }
 
     /// There is no such tool.
@@ -192,12 +208,7 @@ fn shortened(name: &str) -> &str {
 impl From<&Refused> for Failed {
     fn from(refused: &Refused) -> Self {
         match refused {
-            Refused::Full(waiting, most) | Refused::MustWait(waiting, most) => Self::new(
-                Code::ResourceExhausted,
-                format!("the server is full: {waiting} calls wait, and {most} may. Try again later"),
-            )
-            .retry_after(FULL_FOR)
-            .shed(Shed::QueueFull),
+            Refused::Full(waiting, most) | Refused::MustWait(waiting, most) => Self::full(*waiting, *most),
             Refused::Closed | Refused::Forked => {
                 Self::new(Code::Unavailable, "the server is leaving").shed(Shed::Leaving)
             }

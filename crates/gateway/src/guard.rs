@@ -30,7 +30,7 @@ impl Tokens {
     }
 
     /// Whether a caller is served who shows these headers.
-    fn admit(&self, headers: &HeaderMap) -> bool {
+    pub(crate) fn admit(&self, headers: &HeaderMap) -> bool {
         let Some(shown) = bearer(headers) else { return self.0.is_empty() };
         // Each token is compared, and each to its end: the time says nothing about them.
         self.0.is_empty() || self.0.iter().fold(false, |found, known| found | same(known, shown))
@@ -77,6 +77,19 @@ fn is_foreign(request: &Request, is_local: bool) -> bool {
     site.is_none() || site != host || (is_local && !host.is_some_and(is_this_machine))
 }
 
+/// Whether it reads what goes on by a name that may be another site's. A browser sends no `Origin` with the reads of a
+/// page's own site, so after DNS rebinding the name alone shows it.
+fn is_misnamed(request: &Request) -> bool {
+    let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
+    let host = host.or_else(|| request.headers().get(HOST).map(HeaderValue::as_bytes));
+    request.uri().path().starts_with("/v1/status") && !host.is_some_and(is_this_machine)
+}
+
+/// What everybody may ask for: health, and the files of the dashboard, which say nothing of the server and ask for the
+/// token themselves.
+pub(crate) const PUBLIC: [&str; 6] =
+    ["/healthz", "/readyz", "/", "/dashboard.css", "/dashboard.js", "/dashboard.svg"];
+
 /// Whose requests are served.
 pub(crate) struct Guard {
     /// What callers must show.
@@ -85,12 +98,12 @@ pub(crate) struct Guard {
     pub(crate) is_local: bool,
 }
 
-/// Serves a request, or refuses it. Health is everybody's to ask for.
+/// Serves a request, or refuses it.
 pub(crate) async fn guard(State(guard): State<Arc<Guard>>, request: Request, next: Next) -> Response {
-    if matches!(request.uri().path(), "/healthz" | "/readyz") {
+    if PUBLIC.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    if is_foreign(&request, guard.is_local) {
+    if is_foreign(&request, guard.is_local) || (guard.is_local && is_misnamed(&request)) {
         let text = "a page of another site may not call this server";
         return Failed::new(Code::PermissionDenied, text).into_response();
     }

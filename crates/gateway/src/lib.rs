@@ -5,28 +5,38 @@
 
 #![forbid(unsafe_code)]
 
+mod batch;
+mod cache;
 mod call;
 mod driver;
 mod engine;
 mod envelope;
 mod explain;
 mod failed;
+mod generations;
 mod guard;
 mod http;
 mod mcp;
 mod rpc;
 mod server;
 mod sessions;
+mod status;
+mod swap;
 mod telemetry;
 mod tool;
 mod turns;
+mod zmq;
 
+pub use batch::Batched;
+pub use cache::Cached;
 pub use call::{Answer, Form, Items, Progress, Readiness, Reports, Request, Runner, Seat};
 pub use driver::Driver;
 pub use engine::Engines;
 pub use explain::{Exception, Exceptions};
 pub use failed::{Code, Failed, Shed, Violation};
+pub use generations::Generations;
 pub use guard::Tokens;
 pub use server::{Listening, Server, Settings};
+pub use status::{Answering, Dashboard, Wish, Wishes};
 pub use telemetry::{Export, Gravity, Lines, Logged, Logging, Now, Protocol, Watched};
-pub use tool::{SessionTool, Tool, Tools};
+pub use tool::{Batch, SessionTool, Tool, Tools};

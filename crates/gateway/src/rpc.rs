@@ -6,6 +6,7 @@ mod session;
 use std::sync::Arc;
 use std::time::Instant;
 
+use buffa::Message as _;
 use bytes::Bytes;
 use connectrpc::{
     ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, InboundStream, Limits, Protocol as Wire,
@@ -18,7 +19,7 @@ use serde_json::{Map, Value};
 
 use crate::call::{Answer, Form, Readiness, Request};
 use crate::failed::{Code, Failed, Violation};
-use crate::http::Shared;
+use crate::http::{CACHE, Shared};
 use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
 
@@ -69,10 +70,11 @@ impl Service {
         streams: bool,
     ) -> Result<Request, Failed> {
         let proto::ExecuteRequest { tool: name, arguments, metadata, .. } = message;
-        let tool = self.0.tools.get(&name);
+        let catalog = self.0.catalog.get();
+        let tool = catalog.tools.get(&name);
         let watched = self.0.telemetry.begin(protocol(context), tool, context.headers());
         let refused = match tool {
-            None if self.0.tools.session(&name).is_some() => {
+            None if catalog.tools.session(&name).is_some() => {
                 Failed::new(Code::FailedPrecondition, "the tool is a session: open it by Session")
             }
             None => Failed::no_tool(&name),
@@ -99,6 +101,42 @@ fn protocol(context: &RequestContext) -> Protocol {
     }
 }
 
+/// A call as its message says it: the tool's name, the form and the bytes of its arguments, its metadata.
+pub(crate) struct Said {
+    pub(crate) tool: String,
+    pub(crate) form: Form,
+    pub(crate) arguments: Bytes,
+    pub(crate) metadata: Map<String, Value>,
+}
+
+impl Said {
+    /// The call of these bytes of an `ExecuteRequest`.
+    pub(crate) fn of(bytes: &[u8]) -> Option<Self> {
+        let message = proto::ExecuteRequest::decode_from_slice(bytes).ok()?;
+        let proto::ExecuteRequest { tool, arguments, metadata, .. } = message;
+        let (form, arguments) = formed(arguments.into_option());
+        let metadata = metadata.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
+        Some(Self { tool, form, arguments, metadata })
+    }
+}
+
+/// The bytes of an `ExecuteResponse`, and, because both have one field with one number, of an `ExecuteStreamResponse`.
+pub(crate) fn response(answer: Answer) -> Bytes {
+    let response = proto::ExecuteResponse { result: Some(value(answer)).into(), ..Default::default() };
+    Bytes::from(response.encode_to_vec())
+}
+
+fn formed(arguments: Option<proto::Value>) -> (Form, Bytes) {
+    arguments.and_then(|value| value.kind).map_or_else(
+        || (Form::Json, Bytes::from_static(b"{}")),
+        |kind| match kind {
+            proto::value::Kind::Json(bytes) => (Form::Json, Bytes::from(bytes)),
+            proto::value::Kind::Msgpack(bytes) => (Form::Msgpack, Bytes::from(bytes)),
+            proto::value::Kind::Raw(bytes) => (Form::Raw, Bytes::from(bytes)),
+        },
+    )
+}
+
 /// The call of a tool.
 fn request(
     tool: Arc<Tool>,
@@ -107,14 +145,7 @@ fn request(
     deadline: Option<Instant>,
     watched: Watched,
 ) -> Request {
-    let (form, arguments) = arguments.and_then(|value| value.kind).map_or_else(
-        || (Form::Json, Bytes::from_static(b"{}")),
-        |kind| match kind {
-            proto::value::Kind::Json(bytes) => (Form::Json, Bytes::from(bytes)),
-            proto::value::Kind::Msgpack(bytes) => (Form::Msgpack, Bytes::from(bytes)),
-            proto::value::Kind::Raw(bytes) => (Form::Raw, Bytes::from(bytes)),
-        },
-    );
+    let (form, arguments) = formed(arguments);
     let mut given: Map<String, Value> =
         metadata.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
     watched.add_context(&mut given);
@@ -186,7 +217,12 @@ impl proto::Tools for Service {
         let watched = request.watched.clone();
         let answer = self.0.runner.call(request).await.inspect_err(|failed| watched.failed(failed))?;
         watched.ended();
-        Response::ok(proto::ExecuteResponse { result: Some(value(answer)).into(), ..Default::default() })
+        let response = proto::ExecuteResponse { result: Some(value(answer)).into(), ..Default::default() };
+        let response = Response::new(response);
+        Ok(match watched.lookup() {
+            Some(found) => response.with_header(CACHE, found.name()),
+            None => response,
+        })
     }
 
     async fn execute_stream(
@@ -217,8 +253,9 @@ impl proto::Tools for Service {
         _context: RequestContext,
         _request: ServiceRequest<'_, proto::ListToolsRequest>,
     ) -> ServiceResult<impl connectrpc::Encodable<proto::ListToolsResponse> + Send + use<'a>> {
-        let tools = self.0.tools.iter().map(|tool| described(tool)).collect();
-        let sessions = self.0.tools.sessions().map(|one| session::described(one)).collect();
+        let catalog = self.0.catalog.get();
+        let tools = catalog.tools.iter().map(|tool| described(tool)).collect();
+        let sessions = catalog.tools.sessions().map(|one| session::described(one)).collect();
         Response::ok(proto::ListToolsResponse { tools, sessions, ..Default::default() })
     }
 }

@@ -2,8 +2,8 @@
 
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::os::fd::OwnedFd;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
@@ -28,12 +28,14 @@ use tower::Service as _;
 use crate::call::{Readiness, Runner};
 use crate::failed::{Code, Failed};
 use crate::guard::{self, Guard, Tokens};
-use crate::http::{self, Shared};
+use crate::http::{self, Catalog, Shared};
 use crate::mcp::{self, Mcp};
 use crate::rpc;
 use crate::sessions::Sessions;
+use crate::status::{Dashboard, Made, Status};
 use crate::telemetry::{self, Export, Lines, Telemetry};
-use crate::tool::Tools;
+use crate::tool::{Tool, Tools};
+use crate::zmq::{self, Zmq};
 
 /// How a server listens.
 #[derive(Clone, Debug)]
@@ -42,6 +44,8 @@ pub struct Settings {
     pub http: Option<SocketAddr>,
     /// Where gRPC is served.
     pub grpc: Option<SocketAddr>,
+    /// Where calls come by ZeroMQ: `tcp://127.0.0.1:5555`, or `ipc://PATH`.
+    pub zmq: Option<String>,
     /// Threads that serve.
     pub threads: usize,
     /// Bytes that a request may have.
@@ -58,6 +62,8 @@ pub struct Settings {
     pub export: Export,
     /// Where the records of calls go.
     pub lines: Arc<Lines>,
+    /// The page that shows what goes on, if there is to be one.
+    pub dashboard: Option<Dashboard>,
 }
 
 impl Default for Settings {
@@ -65,6 +71,7 @@ impl Default for Settings {
         Self {
             http: None,
             grpc: None,
+            zmq: None,
             threads: 2,
             largest: 16 << 20,
             most_connections: 16_384,
@@ -73,6 +80,7 @@ impl Default for Settings {
             tokens: Tokens::default(),
             export: Export::default(),
             lines: Arc::default(),
+            dashboard: None,
         }
     }
 }
@@ -93,7 +101,9 @@ pub struct Server {
     telemetry: Arc<Telemetry>,
     sessions: Arc<Sessions>,
     listening: Listening,
+    shared: Arc<Shared>,
     mcp: Mcp,
+    zmq: Option<zmq::Listening>,
     leave: watch::Sender<bool>,
     /// Listeners and sessions that have not drained yet.
     open: Arc<watch::Sender<usize>>,
@@ -136,16 +146,24 @@ impl Server {
         // With tokens, or at an address that others reach, the server may have any name.
         let mut addresses = settings.http.iter().chain(&settings.grpc);
         let is_local = settings.tokens.is_empty() && addresses.all(|address| address.ip().is_loopback());
-        let guard = Guard { tokens: settings.tokens.clone(), is_local };
-        let guarded = middleware::from_fn_with_state(Arc::new(guard), guard::guard);
+        let guard = Arc::new(Guard { tokens: settings.tokens.clone(), is_local });
+        let guarded = middleware::from_fn_with_state(Arc::clone(&guard), guard::guard);
+        let (leave, leaving) = watch::channel(false);
+        let status = settings.dashboard.as_ref().map(|dashboard| {
+            let (runner, telemetry) = (Arc::clone(&runner), Arc::clone(&telemetry));
+            let (shared, leaving) = (Arc::clone(&shared), leaving.clone());
+            let made = Made { dashboard, shared, runner, telemetry, guard, leaving };
+            Status::new(made, runtime.handle())
+        });
+        let status = status.transpose()?.map_or_else(Router::new, Status::routes);
         let measured = middleware::from_fn_with_state(Arc::clone(&telemetry), telemetry::measure);
         let mcp = Mcp::new(Arc::clone(&shared));
         let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
-        let routes = http::routes(shared)
+        let routes = http::routes(Arc::clone(&shared))
             .merge(mcp.routes())
+            .merge(status)
             .fallback(any(move |request| otherwise(services.clone(), request)));
         let routes = routes.layer(guarded).layer(measured);
-        let (leave, leaving) = watch::channel(false);
         let wanted = [settings.http, settings.grpc];
         let open = Arc::new(watch::Sender::new(0));
         let mut found = [None, None];
@@ -168,18 +186,24 @@ impl Server {
                 open.send_modify(|open| *open -= 1);
             });
         }
+        let zmq = match &settings.zmq {
+            None => None,
+            Some(endpoint) => {
+                let (tokens, is_open) = (settings.tokens.clone(), settings.tokens.is_empty());
+                let admit: zmq::Admit = Box::new(move |headers| tokens.admit(headers));
+                let (shared, handle) = (Arc::clone(&shared), runtime.handle().clone());
+                open.send_modify(|open| *open += 1);
+                let ended = {
+                    let open = Arc::clone(&open);
+                    move || open.send_modify(|open| *open -= 1)
+                };
+                Some(Zmq::start(shared, admit, is_open, handle, endpoint, ended)?)
+            }
+        };
         let [http, grpc] = found;
         let runtime = Mutex::new(Some(runtime));
-        Ok(Self {
-            runtime,
-            runner,
-            telemetry,
-            sessions,
-            listening: Listening { http, grpc },
-            mcp,
-            leave,
-            open,
-        })
+        let listening = Listening { http, grpc };
+        Ok(Self { runtime, runner, telemetry, sessions, listening, shared, mcp, zmq, leave, open })
     }
 
     /// Where it listens: the ports that the system chose, too.
@@ -187,9 +211,23 @@ impl Server {
         self.listening
     }
 
+    /// Where calls come by ZeroMQ.
+    pub fn zmq(&self) -> Option<&str> {
+        self.zmq.as_ref().map(zmq::Listening::endpoint)
+    }
+
     /// Whether it takes calls.
     pub fn readiness(&self) -> Readiness {
         self.runner.readiness()
+    }
+
+    /// From now on calls find these tools. Gives those that there were, and the operations of sessions: calls that
+    /// have found them hold them, and so do sessions.
+    pub fn replace(&self, tools: Tools) -> Vec<Weak<Tool>> {
+        self.telemetry.replace(&tools);
+        self.mcp.replace(&tools);
+        let before = self.shared.catalog.replace(Catalog::new(tools));
+        before.tools.all().map(Arc::downgrade).collect()
     }
 
     /// Takes no more connections and no more requests, opens no more sessions, and waits until the requests that have
@@ -197,6 +235,9 @@ impl Server {
     pub fn drain(&self, within: Duration) -> bool {
         let _ = self.leave.send(true);
         self.sessions.leave();
+        if let Some(zmq) = &self.zmq {
+            zmq.leave();
+        }
         let mut open = self.open.subscribe();
         let Some(handle) = self.handle() else { return true };
         handle.block_on(async {
@@ -232,6 +273,9 @@ impl Server {
     /// Ends it: what has not been answered is given up.
     pub fn stop(&self) {
         let runtime = self.runtime.lock().take();
+        if let Some(zmq) = &self.zmq {
+            zmq.stop();
+        }
         if let Some(runtime) = runtime {
             self.telemetry.shutdown();
             runtime.shutdown_timeout(Duration::from_secs(2));

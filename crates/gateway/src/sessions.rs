@@ -270,7 +270,7 @@ impl Sessions {
         let place = self.place()?;
         let seat = self.runner.seat(of)?;
         seat.call(request).await?;
-        let counts = self.telemetry.sessions(of.name()).cloned();
+        let counts = self.telemetry.sessions(of.name());
         if let Some(counts) = &counts {
             counts.opened();
         }

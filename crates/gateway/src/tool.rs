@@ -31,10 +31,29 @@ pub struct Tool {
     pub hang: Option<Duration>,
     /// How often it may be run again when its worker dies: only a tool that may run twice has such.
     pub retries: u32,
+    /// How its calls are run together, if they are.
+    pub batch: Option<Batch>,
+    /// For how long a result answers equal calls, if it does.
+    pub cache_ttl: Option<Duration>,
+    /// How often the tools had been loaded again before it was made.
+    pub generation: u64,
     /// The number of its pool among the engines.
     pub engine: usize,
     /// What the pool's workers call; `None` where no engine runs it.
     pub function: Option<Arc<Function>>,
+}
+
+/// How calls of a tool are run together.
+#[derive(Clone, Copy, Debug)]
+pub struct Batch {
+    /// Calls of a batch.
+    pub most: usize,
+    /// How long a call may wait for others.
+    pub window: Duration,
+    /// Calls that may wait.
+    pub capacity: usize,
+    /// Batches that the tool's workers can run at a time.
+    pub lanes: usize,
 }
 
 /// A class whose objects live in one worker from one call to the next. Each of its operations is run as a tool is.
@@ -92,6 +111,11 @@ impl Tools {
     /// All tools, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Tool>> {
         self.tools.values()
+    }
+
+    /// All tools, and the operations of all sessions, each of which is a tool.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        self.iter().chain(self.sessions().flat_map(|session| session.operations()))
     }
 
     /// The same tools, and these sessions.

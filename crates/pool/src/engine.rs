@@ -23,7 +23,7 @@ use crate::pulse::Progress;
 use crate::quarantine::Quarantined;
 use crate::records::Ended;
 use crate::session::{Session, SessionSettings};
-use crate::statistics::Statistics;
+use crate::statistics::{Doing, Signalled, Statistics};
 use crate::stream::Items;
 use crate::task::{Call, Options, Task};
 
@@ -345,6 +345,12 @@ of_every_pool! {
 
     /// A snapshot of the counters; `None` in a forked child.
     fn statistics(&self) -> Option<Statistics>;
+
+    /// What the worker processes run now; nothing for workers that are no processes.
+    fn doing(&self) -> Vec<Doing>;
+
+    /// Sends a signal to the worker process of this number, if the process has a handler for the signal.
+    fn signal_worker(&self, number: u64, signal: i32) -> Signalled;
 
     /// The last tasks that have ended, the newest at the end; `None` in a forked child.
     fn records(&self) -> Option<Vec<Ended>>;

@@ -61,6 +61,11 @@ impl Function {
         self.id
     }
 
+    /// Its name in errors.
+    pub fn name(&self) -> &Arc<str> {
+        &self.name
+    }
+
     /// Its pickle.
     pub fn payload(&self) -> &Payload {
         &self.payload

@@ -74,8 +74,14 @@ pub use records::{Ended, Histograms};
 pub use running::{Running, Terms};
 pub use session::{Mode, Session, SessionSettings};
 pub use signals::Signals;
-pub use statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
+pub use statistics::{Counters, Doing, Signalled, Statistics, WorkerState, WorkerStatistics};
 pub use stream::{Item, Items, MOST_UNREAD_BYTES, Stream, cost};
 pub use task::{Call, Called, Options, Rare, Remote, Stage, Task};
 pub use times::{Begin, Meter, Tail, Times};
 pub use zygote::ZygoteCommand;
+
+/// Ends the zygotes of pools that are gone, for a program that makes pools of other code again and again: each has
+/// loaded what its pools asked for, and is kept for the next pool that asks for the same.
+pub fn end_idle_zygotes() {
+    supervisor::Supervisor::end_idle_zygotes();
+}

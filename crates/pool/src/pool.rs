@@ -19,7 +19,7 @@ mod timers;
 mod wait;
 
 use std::collections::BTreeMap;
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd as _, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant};
@@ -49,7 +49,7 @@ use crate::quarantine::{Quarantine, Quarantined};
 use crate::queue::Queue;
 use crate::records::{Ended, MOST_TEXT as MOST_NAME, Records, shortened};
 use crate::session::Session;
-use crate::statistics::{Counters, Statistics, WorkerState, WorkerStatistics};
+use crate::statistics::{Counters, Doing, Signalled, Statistics, WorkerState, WorkerStatistics};
 use crate::supervisor::{Supervised, Supervisor};
 use crate::task::{Call, Options, Task};
 
@@ -536,6 +536,29 @@ impl<B: Backend> Pool<B> {
             workers,
             histograms,
         })
+    }
+
+    /// See [`Engine::doing`](crate::Engine::doing).
+    pub(crate) fn doing(&self) -> Vec<Doing> {
+        let Some(mut state) = self.enter() else { return Vec::new() };
+        self.look(&mut state);
+        B::doing(&state.members)
+    }
+
+    /// See [`Engine::signal_worker`](crate::Engine::signal_worker).
+    pub(crate) fn signal_worker(&self, number: u64, signal: i32) -> Signalled {
+        let process = self.enter().and_then(|state| B::process(&state.members, number));
+        // Without the lock: a file is read. The descriptor is the process's own, whatever becomes of its id.
+        let Some((pid, process)) = process else { return Signalled::Gone };
+        match ropewalk_os::process::condition(pid) {
+            None => Signalled::Gone,
+            Some(condition) if condition.stopped => Signalled::Stopped,
+            Some(condition) if !condition.catches(signal) => Signalled::Deaf,
+            Some(_) => match ropewalk_os::pidfd::send_signal(process.as_fd(), signal) {
+                Ok(()) => Signalled::Sent,
+                Err(_) => Signalled::Gone,
+            },
+        }
     }
 
     /// See [`Engine::records`](crate::Engine::records).

@@ -69,6 +69,34 @@ pub struct WorkerStatistics {
     pub age: Option<Duration>,
 }
 
+/// A task that a worker process runs now.
+#[derive(Clone, Debug)]
+pub struct Doing {
+    /// The worker's number in the pool.
+    pub worker: u64,
+    /// The task's number in the pool.
+    pub task: u64,
+    /// Which attempt it is, from 1 on.
+    pub attempt: u32,
+    /// The function's name, if the task has one.
+    pub function: Option<Arc<str>>,
+    /// For how long it has run: from its call's beginning, or from when the pool saw that the worker had taken it.
+    pub since: Duration,
+}
+
+/// What became of a signal for a worker process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Signalled {
+    /// The process has it.
+    Sent,
+    /// The pool has no worker process of this number.
+    Gone,
+    /// The process has no handler for it, which would end the process, so it was not sent.
+    Deaf,
+    /// The process is stopped, by a signal or a debugger, so it was not sent.
+    Stopped,
+}
+
 /// A snapshot of a pool.
 #[derive(Clone, Debug)]
 pub struct Statistics {

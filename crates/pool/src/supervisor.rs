@@ -192,6 +192,30 @@ impl Supervisor {
         answered.recv().map_err(|_| error!(Code::ZygoteFailed, "the supervisor's thread has ended"))?
     }
 
+    /// Ends the zygotes that no pool has. A pool that wants such a one later starts another.
+    pub(crate) fn end_idle_zygotes() {
+        let Some(supervisor) = Self::existing() else { return };
+        let mut idle = Vec::new();
+        let mut watched = supervisor.watched.lock();
+        let Watched { zygotes, sources, .. } = &mut *watched;
+        zygotes.retain(|_, zygote| {
+            // The tables here have two references. A pool has a third, and so has what is about to give it to one: it
+            // is taken from the table under this lock.
+            let is_idle = Arc::strong_count(zygote) <= 2;
+            if is_idle {
+                idle.extend(sources.remove(&zygote.id));
+            }
+            !is_idle
+        });
+        drop(watched);
+        for source in idle {
+            if let Source::Zygote(zygote) = source {
+                let _ = supervisor.epoll.remove(zygote.socket.as_fd());
+                let _ = zygote.reap();
+            }
+        }
+    }
+
     pub(crate) fn new_worker_id(&self, employer: Weak<dyn Employer>) -> u64 {
         let id = self.number();
         let followed = Followed { employer, pidfd: None, socket: None };

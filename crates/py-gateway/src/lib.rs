@@ -5,17 +5,21 @@
 
 use std::net::SocketAddr;
 use std::sync::Arc;
-use std::time::{Duration, UNIX_EPOCH};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::time::{Duration, Instant, UNIX_EPOCH};
+use std::{io, thread};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
-    Code, Driver, Engines, Exception, Exceptions, Export, Failed, Gravity, Lines, Logged, Logging, Readiness,
-    Server, SessionTool, Settings, Tokens, Tool, Tools, Violation,
+    Batch, Batched, Cached, Code, Dashboard, Driver, Engines, Exception, Exceptions, Export, Failed,
+    Generations, Gravity, Lines, Logged, Logging, Readiness, Runner, Server, SessionTool, Settings, Tokens,
+    Tool, Tools, Violation, Wish, Wishes,
 };
 use ropewalk_os::file::duplicate;
+use ropewalk_pool::Engine;
 use ropewalk_py_pool::parent::served::{self, Served};
 
 /// A tool as Python describes it; see `Tool` of the gateway. `call` is what the workers are to call.
@@ -32,6 +36,9 @@ struct Described<'py> {
     deadline: Option<f64>,
     hang: Option<f64>,
     retries: u32,
+    /// The size of a batch, its window in seconds, how many calls may wait, how many batches run at a time.
+    batch: Option<(usize, f64, usize, usize)>,
+    cache_ttl: Option<f64>,
     pool: usize,
     call: Bound<'py, PyAny>,
 }
@@ -58,6 +65,11 @@ struct Wanted {
     otlp: Option<String>,
     log: String,
     sessions: usize,
+    cache_size: usize,
+    zmq: Option<String>,
+    dashboard: bool,
+    /// The descriptor of the socket that workers connect to, which stays the caller's.
+    inspected: Option<i32>,
 }
 
 fn seconds(name: &str, value: f64) -> PyResult<Duration> {
@@ -119,11 +131,12 @@ fn explained(explain: &Bound<'_, PyAny>, exception: &Exception) -> PyResult<Fail
         return Ok(Failed::new(Code::Internal, "the tool has not raised"));
     };
     let error = served::exception(explain.py(), reply)?;
-    let (code, message, violations): (String, String, Vec<(String, String)>) =
+    let (code, message, violations, traceback): (String, String, Vec<(String, String)>, Option<String>) =
         explain.call1((error,))?.extract()?;
     let violations = violations.into_iter().map(|(field, description)| Violation { field, description });
     let code = Code::of_name(&code).unwrap_or(Code::Unknown);
-    Ok(Failed { violations: violations.collect(), ..Failed::new(code, message) })
+    let traceback = traceback.map(Arc::from);
+    Ok(Failed { violations: violations.collect(), traceback, ..Failed::new(code, message) })
 }
 
 /// A server that runs; see `ropewalk/_gateway.pyi`.
@@ -132,51 +145,86 @@ struct Gateway {
     server: Server,
     lines: Arc<Lines>,
     exceptions: Arc<Exceptions>,
+    generations: Arc<Generations>,
+    cached: Arc<Cached>,
+    /// How often the tools were loaded again. Orders nothing: relaxed.
+    reloads: AtomicU64,
+    /// Set at the end, for what waits. Orders nothing: relaxed.
+    stopped: AtomicBool,
+    wishes: Arc<Wishes>,
 }
+
+/// The tools as they are described, of this generation.
+fn tools_of(
+    pools: &[Served],
+    described: Vec<Described<'_>>,
+    sessions: Vec<DescribedSession<'_>>,
+    generation: u64,
+) -> PyResult<Tools> {
+    let made = |tool: Described<'_>| -> PyResult<Tool> {
+        let pool =
+            pools.get(tool.pool).ok_or_else(|| PyValueError::new_err("a tool names a pool by its place"))?;
+        let batch = tool.batch.map(|(most, window, capacity, lanes)| -> PyResult<Batch> {
+            Ok(Batch { most, window: seconds("window", window)?, capacity, lanes })
+        });
+        Ok(Tool {
+            name: tool.name.into(),
+            description: tool.description,
+            input_schema: tool.input_schema,
+            output_schema: tool.output_schema,
+            streams: tool.streams,
+            read_only: tool.read_only,
+            idempotent: tool.idempotent,
+            timeout: tool.timeout.map(|time| seconds("timeout", time)).transpose()?,
+            deadline: tool.deadline.map(|time| seconds("deadline", time)).transpose()?,
+            hang: tool.hang.map(|time| seconds("hang", time)).transpose()?,
+            retries: tool.retries,
+            batch: batch.transpose()?,
+            cache_ttl: tool.cache_ttl.map(|time| seconds("cache_ttl", time)).transpose()?,
+            generation,
+            engine: tool.pool,
+            function: Some(pool.ship(&tool.call)?),
+        })
+    };
+    let tools: Tools = described.into_iter().map(made).collect::<PyResult<Vec<_>>>()?.into_iter().collect();
+    let session = |of: DescribedSession<'_>| -> PyResult<SessionTool> {
+        let methods = of.methods.into_iter().map(made).collect::<PyResult<Vec<_>>>()?;
+        let idle_timeout = seconds("idle_timeout", of.idle_timeout)?;
+        Ok(SessionTool::new(made(of.open)?, methods, of.close.map(made).transpose()?, idle_timeout))
+    };
+    Ok(tools.with_sessions(sessions.into_iter().map(session).collect::<PyResult<Vec<_>>>()?))
+}
+
+/// What runs the calls of one generation.
+fn engines_of(engines: Vec<Engine>, exceptions: &Arc<Exceptions>) -> io::Result<Arc<Engines>> {
+    let drivers = engines.into_iter().map(Driver::start).collect::<Result<Vec<_>, _>>()?;
+    Ok(Arc::new(Engines::new(drivers, Arc::clone(exceptions))))
+}
+
+/// How often what waits looks again.
+const LOOK: Duration = Duration::from_millis(5);
 
 #[pymethods]
 impl Gateway {
     #[new]
-    #[pyo3(signature = (pools, tools, settings, sessions=Vec::new()))]
     fn new(
         py: Python<'_>,
         pools: Vec<Bound<'_, PyAny>>,
         tools: Vec<Described<'_>>,
-        settings: Wanted,
         sessions: Vec<DescribedSession<'_>>,
+        settings: Wanted,
     ) -> PyResult<Self> {
         let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
-        let made = |tool: Described<'_>| -> PyResult<Tool> {
-            let pool = pools
-                .get(tool.pool)
-                .ok_or_else(|| PyValueError::new_err("a tool names a pool by its place"))?;
-            Ok(Tool {
-                name: tool.name.into(),
-                description: tool.description,
-                input_schema: tool.input_schema,
-                output_schema: tool.output_schema,
-                streams: tool.streams,
-                read_only: tool.read_only,
-                idempotent: tool.idempotent,
-                timeout: tool.timeout.map(|time| seconds("timeout", time)).transpose()?,
-                deadline: tool.deadline.map(|time| seconds("deadline", time)).transpose()?,
-                hang: tool.hang.map(|time| seconds("hang", time)).transpose()?,
-                retries: tool.retries,
-                engine: tool.pool,
-                function: Some(pool.ship(&tool.call)?),
-            })
-        };
-        let tools: Tools = tools.into_iter().map(made).collect::<PyResult<Vec<_>>>()?.into_iter().collect();
-        let session = |of: DescribedSession<'_>| -> PyResult<SessionTool> {
-            let methods = of.methods.into_iter().map(made).collect::<PyResult<Vec<_>>>()?;
-            let idle_timeout = seconds("idle_timeout", of.idle_timeout)?;
-            Ok(SessionTool::new(made(of.open)?, methods, of.close.map(made).transpose()?, idle_timeout))
-        };
-        let tools = tools.with_sessions(sessions.into_iter().map(session).collect::<PyResult<Vec<_>>>()?);
+        let tools = tools_of(&pools, tools, sessions, 0)?;
+        let cache_size = settings.cache_size;
         let lines = Arc::new(Lines::new(logging(&settings.log)?));
+        let wishes = Arc::new(Wishes::default());
+        let socket = settings.inspected.map(duplicate).transpose()?.map(Arc::new);
+        let dashboard = Dashboard { socket, wishes: Arc::clone(&wishes) };
         let settings = Settings {
             http: address(settings.http.as_ref())?,
             grpc: address(settings.grpc.as_ref())?,
+            zmq: settings.zmq,
             threads: settings.threads,
             largest: settings.largest,
             most_connections: settings.connections,
@@ -185,17 +233,29 @@ impl Gateway {
             tokens: Tokens::new(settings.tokens),
             export: Export { endpoint: settings.otlp },
             lines: Arc::clone(&lines),
+            dashboard: settings.dashboard.then_some(dashboard),
         };
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
         let started = py.detach(move || {
-            let drivers = engines.into_iter().map(Driver::start).collect::<Result<Vec<_>, _>>()?;
             let exceptions = Arc::new(Exceptions::default());
-            let engines = Engines::new(drivers, Arc::clone(&exceptions));
-            let server = Server::start(&settings, tools, Arc::new(engines))?;
-            Ok::<_, std::io::Error>(Self { server, lines, exceptions })
+            let generations = Arc::new(Generations::new(engines_of(engines, &exceptions)?));
+            let batched: Arc<dyn Runner> = Arc::new(Batched::new(Arc::<Generations>::clone(&generations)));
+            let cached = Arc::new(Cached::new(batched, cache_size));
+            let server = Server::start(&settings, tools, Arc::<Cached>::clone(&cached))?;
+            let (reloads, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
+            Ok::<_, io::Error>(Self {
+                server,
+                lines,
+                exceptions,
+                generations,
+                cached,
+                reloads,
+                stopped,
+                wishes,
+            })
         });
         started.map_err(|error| match error.kind() {
-            std::io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
+            io::ErrorKind::InvalidInput => PyValueError::new_err(error.to_string()),
             _ => PyErr::from(error),
         })
     }
@@ -207,10 +267,72 @@ impl Gateway {
         (listening.http.map(|address| address.to_string()), listening.grpc.map(|address| address.to_string()))
     }
 
+    /// Where calls come by ZeroMQ: `"tcp://127.0.0.1:5555"`.
+    #[getter]
+    fn zmq(&self) -> Option<&str> {
+        self.server.zmq()
+    }
+
     /// Serves MCP at two descriptors, which stay the caller's, until the client leaves or the server ends.
     fn attend(&self, py: Python<'_>, input: i32, output: i32) -> PyResult<()> {
         let (input, output) = (duplicate(input)?, duplicate(output)?);
         py.detach(|| self.server.attend(input, output)).map_err(PyErr::from)
+    }
+
+    /// Serves these tools of these pools in place of those that there are, once every worker is ready; what has begun
+    /// goes on. Returns when no call is left that may yet go to the workers before; false if that took longer than
+    /// `timeout`.
+    fn reload(
+        &self,
+        py: Python<'_>,
+        pools: Vec<Bound<'_, PyAny>>,
+        tools: Vec<Described<'_>>,
+        sessions: Vec<DescribedSession<'_>>,
+        timeout: f64,
+    ) -> PyResult<bool> {
+        let number = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;
+        let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
+        let tools = tools_of(&pools, tools, sessions, number)?;
+        let timeout = seconds("timeout", timeout)?;
+        let engines: Vec<_> = pools.iter().map(Served::engine).collect();
+        let reloaded = py.detach(move || {
+            let engines = engines_of(engines, &self.exceptions)?;
+            while let Some(why) = engines.readiness().why_not() {
+                let starting = matches!(engines.readiness(), Readiness::Starting(..) | Readiness::Ready);
+                if !starting || self.stopped.load(Ordering::Relaxed) {
+                    return Err(io::Error::other(why));
+                }
+                thread::sleep(LOOK);
+            }
+            self.generations.add(number, engines);
+            let mut before = self.server.replace(tools);
+            let old = self.generations.make_current(number);
+            self.cached.clear();
+            let end = Instant::now().checked_add(timeout);
+            loop {
+                before.retain(|tool| tool.strong_count() > 0);
+                let over =
+                    self.stopped.load(Ordering::Relaxed) || end.is_some_and(|end| end <= Instant::now());
+                if before.is_empty() || over {
+                    self.generations.remove(old);
+                    return Ok(before.is_empty());
+                }
+                thread::sleep(LOOK);
+            }
+        });
+        reloaded.map_err(PyErr::from)
+    }
+
+    /// Ends the processes that have forked the workers of pools which are gone.
+    #[staticmethod]
+    fn end_idle_zygotes(py: Python<'_>) {
+        py.detach(ropewalk_pool::end_idle_zygotes);
+    }
+
+    /// From now on records of these calls are written.
+    fn change_log(&self, log: &str) -> PyResult<()> {
+        self.lines.set(logging(log)?);
+        Ok(())
     }
 
     /// Takes no more requests, and waits until those that have begun are answered; false if that took longer.
@@ -242,6 +364,22 @@ impl Gateway {
         }
     }
 
+    /// Does what the dashboard wants of the program, until the server ends: `drain` begins the server's end, and
+    /// `beside` gives what goes on beside the tools, as the text of a JSON object, or nothing.
+    fn fulfil(&self, py: Python<'_>, drain: &Bound<'_, PyAny>, beside: &Bound<'_, PyAny>) {
+        while let Some(wish) = py.detach(|| self.wishes.next()) {
+            let done = match wish {
+                Wish::Drain => drain.call0().map(drop),
+                Wish::Beside(answering) => beside.call0().and_then(|text| text.extract()).map(|text| {
+                    py.detach(|| answering.answer(text));
+                }),
+            };
+            if let Err(error) = done {
+                error.write_unraisable(py, None);
+            }
+        }
+    }
+
     /// Whether it takes calls: `None`, or why it does not, and whether it is starting.
     fn not_ready(&self, py: Python<'_>) -> Option<(String, bool)> {
         let readiness = py.detach(|| self.server.readiness());
@@ -250,10 +388,12 @@ impl Gateway {
 
     /// Ends it: what has not been answered is given up.
     fn stop(&self, py: Python<'_>) {
+        self.stopped.store(true, Ordering::Relaxed);
         py.detach(|| {
             self.server.stop();
             self.exceptions.close();
             self.lines.close();
+            self.wishes.close();
         });
     }
 }

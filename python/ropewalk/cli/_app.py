@@ -18,6 +18,7 @@ usage: ropewalk map FILE.py:FUNCTION [INPUT ...] [options]
        ropewalk check MODULE_OR_FILE.py ... [--json]
        ropewalk flows ACTION FILE [ID]
        ropewalk serve APP.py [options]
+       ropewalk top [URL] [options]
        ropewalk --version
 
 commands
@@ -26,6 +27,7 @@ commands
   check    try the configuration of a ropewalk.Runtime, or compare the contracts of tasks with their code
   flows    show the runs of flows in a journal, retry, cancel and fork them
   serve    serve the tools of a file over HTTP, gRPC and Connect
+  top      show in a terminal what a server does
 
 `ropewalk COMMAND --help` describes a command."""
 
@@ -79,10 +81,10 @@ def _dispatch(given: list[str]) -> int:
     if command == "doctor":
         from ropewalk.cli._flags import parse_doctor
 
-        as_json = parse_doctor(rest)
+        as_json, config = parse_doctor(rest)
         from ropewalk.cli._doctor import run_doctor
 
-        return run_doctor(as_json)
+        return run_doctor(as_json, config)
     if command == "check":
         from ropewalk.cli._flags import parse_check
 
@@ -104,9 +106,17 @@ def _dispatch(given: list[str]) -> int:
         from ropewalk.cli._serve import run_serve
 
         return run_serve(wanted)
+    if command == "top":
+        from ropewalk.cli._flags import parse_top
+
+        seen = parse_top(rest)
+        from ropewalk.cli._top import run_top
+
+        return run_top(seen)
     raise CommandError(
         f"there is no command {command!r}",
-        "ropewalk map, ropewalk doctor, ropewalk check, ropewalk flows, ropewalk serve, or ropewalk --help",
+        "ropewalk map, ropewalk doctor, ropewalk check, ropewalk flows, ropewalk serve, ropewalk top, "
+        "or ropewalk --help",
     )
 
 

@@ -30,9 +30,10 @@ class Finding:
     advice: str = ""
 
 
-def run_doctor(as_json: bool) -> int:
+def run_doctor(as_json: bool, config: str | None = None) -> int:
     """Prints the findings; returns 0 if none is a problem, else 1."""
-    findings = [*_cores(), *_memory(), *_interpreter(), *_kernel(), *_limits(), *_choice(), *_packages()]
+    findings = [*_cores(), *_memory(), *_interpreter(), *_kernel(), *_limits(), *_choice()]
+    findings += [*_serving(config), *_packages()]
     if as_json:
         print(json.dumps([asdict(finding) for finding in findings], indent=2))
     else:
@@ -198,6 +199,12 @@ def _choice() -> list[Finding]:
 
     kind, reason = choose_kind("auto")
     return [Finding("pool", 'kind="auto" would be', f"{kind}: {reason}")]
+
+
+def _serving(config: str | None) -> list[Finding]:
+    from ropewalk.cli import _doctor_serving
+
+    return [Finding("serving", *said) for said in _doctor_serving.findings(config)]
 
 
 def _packages() -> list[Finding]:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from ropewalk.cli._record import Format
 
 MAP_USAGE = "ropewalk map FILE.py:FUNCTION [INPUT ...] [options]"
-DOCTOR_USAGE = "ropewalk doctor [--json]"
+DOCTOR_USAGE = "ropewalk doctor [--json] [--config FILE.toml]"
 CHECK_USAGE = """ropewalk check FILE.toml
        ropewalk check MODULE_OR_FILE.py ... [--json]"""
 FLOWS_USAGE = """ropewalk flows ls FILE [--state STATE] [--json]
@@ -41,11 +41,23 @@ settings
 stopping
   SIGTERM ends the server when the requests that have begun are answered. A second one ends it at once, and so does
   Ctrl-C. With --stdio the end of standard input is as good as SIGTERM.
+  SIGHUP loads APP.py again in fresh workers, and ends the old ones when they have answered what has begun. If that
+  fails, the old ones serve on.
 
 exit status
   0  SIGTERM, and every request was answered     130  stopped by Ctrl-C
   1  SIGTERM, and the time was up                143  stopped by a second SIGTERM
   2  could not start: bad usage, no tools, an address that is taken or public, workers that do not become ready"""
+
+TOP_USAGE = "ropewalk top [URL] [--token-file FILE] [--once]"
+
+TOP_ABOUT = """\
+Show in a terminal what a server of tools does: its pools and workers, its tools, and the stack of a worker. URL is the
+server's address, http://127.0.0.1:8080 if it is not given. Where there is no terminal it prints the numbers once."""
+
+TOP_NOTES = """\
+keys
+  o  order the workers by number, busy time, memory, age, tasks     s  the stack of the chosen worker     q  leave"""
 
 FLOWS_ABOUT = """\
 Look at the runs of flows in a journal, and ask for changes. FILE is the journal that ropewalk.flows.Flows writes.
@@ -316,6 +328,12 @@ _RENAMED = {"--timeout": "--task-timeout"}
 
 DOCTOR_FLAGS: tuple[Flag, ...] = (
     Flag(("--json",), "options", "print one JSON object instead of text.", _SWITCH),
+    Flag(
+        ("--config", "-c"),
+        "options",
+        "look at what the server of this file needs: its addresses, files and limits.",
+        {"metavar": "FILE.toml"},
+    ),
 )
 
 #: Texts are checked with the settings of the environment and the file.
@@ -327,6 +345,12 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         {"metavar": "ADDRESS"},
     ),
     Flag(("--grpc",), "addresses", "serve gRPC here, 127.0.0.1:50051 for instance.", {"metavar": "ADDRESS"}),
+    Flag(
+        ("--zmq",),
+        "addresses",
+        "take calls as messages of ZeroMQ here: tcp://127.0.0.1:5555 or ipc:///run/tools.sock.",
+        {"metavar": "ENDPOINT"},
+    ),
     Flag(
         ("--stdio",),
         "addresses",
@@ -389,11 +413,29 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         {"metavar": "S", "type": _seconds},
     ),
     Flag(
+        ("--cache-size",),
+        "settings",
+        "how much is kept of the results of tools with cache_ttl: bytes, or a size such as '1 GiB' (64 MiB).",
+        {"metavar": "SIZE"},
+    ),
+    Flag(
+        ("--reload",),
+        "settings",
+        "load APP.py again when it has changed, or a module of yours that it imports. SIGHUP does so without this.",
+        {"action": "store_true", "default": None},
+    ),
+    Flag(
         ("--otlp",),
         "telemetry",
         "send spans and numbers to a collector of OpenTelemetry, http://127.0.0.1:4318 for instance; without this the "
         "variables OTEL_... say whether there is one.",
         {"metavar": "URL"},
+    ),
+    Flag(
+        ("--dashboard",),
+        "telemetry",
+        "serve the page that shows what goes on, at /, its numbers and its orders, or none of them (it does).",
+        {"action": argparse.BooleanOptionalAction, "default": None},
     ),
     Flag(
         ("--log",),
@@ -407,6 +449,11 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         "write what is logged as text, or as one line of JSON for each record (text).",
         {"metavar": "FORMAT"},
     ),
+)
+
+TOP_FLAGS: tuple[Flag, ...] = (
+    Flag(("--token-file",), "options", "send the first token in FILE.", {"metavar": "FILE"}),
+    Flag(("--once",), "options", "print the numbers once, as where there is no terminal.", _SWITCH),
 )
 
 CHECK_FLAGS: tuple[Flag, ...] = (
@@ -535,6 +582,10 @@ class ServeOptions:
     otlp: str | None
     log: str | None
     log_format: str | None
+    cache_size: str | None
+    reload: bool | None
+    zmq: str | None
+    dashboard: bool | None
 
 
 def parse_serve(arguments: Sequence[str]) -> ServeOptions:
@@ -542,6 +593,24 @@ def parse_serve(arguments: Sequence[str]) -> ServeOptions:
     made = parser("serve", SERVE_USAGE, SERVE_ABOUT, SERVE_NOTES, SERVE_FLAGS)
     made.add_argument("app", metavar="APP.py", help=argparse.SUPPRESS)
     return ServeOptions(**vars(made.parse_args(list(arguments))))
+
+
+@dataclass(frozen=True, slots=True)
+class TopOptions:
+    """The arguments of `ropewalk top`."""
+
+    url: str
+    token_file: str | None
+    once: bool
+
+
+def parse_top(arguments: Sequence[str]) -> TopOptions:
+    """Read the arguments of `ropewalk top`; a usage error ends the program with status 2, as argparse does."""
+    made = parser("top", TOP_USAGE, TOP_ABOUT, TOP_NOTES, TOP_FLAGS)
+    made.add_argument(
+        "url", metavar="URL", nargs="?", default="http://127.0.0.1:8080", help=argparse.SUPPRESS
+    )
+    return TopOptions(**vars(made.parse_args(list(arguments))))
 
 
 @dataclass(frozen=True, slots=True)
@@ -613,12 +682,13 @@ def parse_flows(arguments: Sequence[str]) -> FlowsOptions:
     return FlowsOptions(action, **vars(made.parse_args(list(arguments[1:]))))
 
 
-def parse_doctor(arguments: Sequence[str]) -> bool:
-    """Read the arguments of `ropewalk doctor`; True for `--json`."""
+def parse_doctor(arguments: Sequence[str]) -> tuple[bool, str | None]:
+    """Read the arguments of `ropewalk doctor`: whether `--json` is there, and the file of `--config`."""
     made = parser(
         "doctor", DOCTOR_USAGE, "Report what this machine offers and what needs attention.", "", DOCTOR_FLAGS
     )
-    return bool(made.parse_args(list(arguments)).json)
+    given = made.parse_args(list(arguments))
+    return bool(given.json), given.config
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,8 @@ def _show(server: Server, app: str, began: float) -> None:
     shown = ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
     if server.stdio:
         _say(server, f"serving {app} on standard input and output (MCP): {shown}")
+    if server.zmq is not None:
+        _say(server, f"serving {app} at {server.zmq} (ZeroMQ): {shown}")
     for address in dict.fromkeys(each for each in (server.http, server.grpc) if each is not None):
         _say(server, f"serving {app} at http://{address} (HTTP, MCP, gRPC, Connect): {shown}")
 

@@ -1,10 +1,9 @@
-"""Sessions as the gateway takes them: each operation is described as a tool is."""
+"""Tools and sessions as the gateway takes them: each operation of a session is described as a tool is."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ropewalk._errors import ServingError
 from ropewalk._target import Place
@@ -15,17 +14,38 @@ from ropewalk.serving._worker import Call
 
 
 @dataclass(slots=True)
+class Described:
+    """A tool, as the gateway takes it."""
+
+    name: str
+    description: str
+    input_schema: str
+    output_schema: str
+    streams: bool
+    read_only: bool
+    idempotent: bool
+    timeout: float | None
+    deadline: float | None
+    hang: float | None
+    retries: int
+    batch: tuple[int, float, int, int] | None
+    cache_ttl: float | None
+    pool: int
+    call: Call
+
+
+@dataclass(slots=True)
 class DescribedSession:
     """A session. Its name is that of what opens it; a method's is the session's, a dot, and its own."""
 
     idle_timeout: float
-    open: Any
-    methods: list[Any]
-    close: Any | None
+    open: Described
+    methods: list[Described]
+    close: Described | None
 
 
 def describe(
-    tool: Tool, session: Session, place: Place, operation: Callable[[str, Signature], Any]
+    tool: Tool, session: Session, place: Place, operation: Callable[[str, Signature], Described]
 ) -> DescribedSession:
     """Describes a session; `operation` describes one of its operations, by name, as a tool of these settings."""
     made = {

@@ -7,6 +7,7 @@ from ropewalk._errors import (
     EncodeError,
     FunctionLoadError,
     InternalError,
+    RemoteTraceback,
     TaskCancelled,
     ToolError,
 )
@@ -15,11 +16,27 @@ from ropewalk._errors import (
 _LONGEST = 1000
 
 
-def explain(error: BaseException) -> tuple[str, str, list[tuple[str, str]]]:
-    """Returns the status of a call, by gRPC's names, the message, and what is wrong with which field.
+#: Characters of a traceback: its end says most.
+_LONGEST_TRACEBACK = 16_000
 
-    Callers read the class and the message of an exception, and never its traceback.
+
+def explain(error: BaseException) -> tuple[str, str, list[tuple[str, str]], str | None]:
+    """Returns the status of a call, by gRPC's names, the message, what is wrong with which field, and the traceback.
+
+    Callers read the class and the message of an exception, and never its traceback, which is for the dashboard.
     """
+    return *_explained(error), _traceback(error)
+
+
+def _traceback(error: BaseException) -> str | None:
+    cause = error.__cause__
+    if not isinstance(cause, RemoteTraceback):
+        return None
+    text = str(cause).strip().removeprefix('"""').removesuffix('"""').strip("\n")
+    return text.encode("utf-8", "replace").decode()[-_LONGEST_TRACEBACK:]
+
+
+def _explained(error: BaseException) -> tuple[str, str, list[tuple[str, str]]]:
     if isinstance(error, ToolError):
         violations = [(str(field), str(text)) for field, text in error.violations]
         return error.status, _shortened(str(error)), violations

@@ -5,73 +5,36 @@ from __future__ import annotations
 import os
 import queue
 import signal
-import sys
 import threading
 import time
-from collections.abc import Callable, Generator, Mapping
-from contextlib import contextmanager
-from dataclasses import dataclass
-from functools import partial
-from types import FrameType, TracebackType
-from typing import Any, Literal, Never, Self
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import TYPE_CHECKING, Any, Literal, Never, Self
 
 from ropewalk import _load
 from ropewalk._checked import checked_count, checked_limit
-from ropewalk._errors import ConfigError, ServingError, of_thread
-from ropewalk._target import Place, TargetError, find_module, module_at
-from ropewalk.pool.parent import _exit
-from ropewalk.pool.parent._spawn import preload_complaints
-from ropewalk.runtime import _config
-from ropewalk.runtime._lines import located
+from ropewalk._errors import ServingError, of_thread
 from ropewalk.runtime._runtime import Runtime
-from ropewalk.serving import _logs, _settings
-from ropewalk.serving._described import check_names, describe
+from ropewalk.serving import _logs, _reload, _settings
+from ropewalk.serving._app import App, Begun
+from ropewalk.serving._dashboard import Beside, Inspected
 from ropewalk.serving._failures import explain
-from ropewalk.serving._sessions import Session
 from ropewalk.serving._settings import Settings
-from ropewalk.serving._signature import Signature
+from ropewalk.serving._signals import signals
 from ropewalk.serving._standard import Standard
 from ropewalk.serving._tool import Tool
-from ropewalk.serving._worker import Call, Warmup, tools_of
 
-#: Calls that may wait in the queue of a pool whose configuration names no `capacity`.
-_CAPACITY = 1024
-#: How often an idempotent tool may be run again.
-_RETRIES = 2
-#: The name of the pool of a server without a configuration.
-_POOL = "tools"
-#: Settings of pools that a server has no use for, and why.
-_NOT_FOR_TOOLS = {
-    "kind": "tools run in worker processes, kind='process'",
-    "retries": "a tool that may be run again says so itself: @tool(idempotent=True)",
-    "priority": "calls of tools have no priorities",
-    "writable": "the arguments of tools are copies",
-}
+if TYPE_CHECKING:
+    from ropewalk.bus._bus import Bus
+    from ropewalk.state._store import Store
+
 #: No signal: the client of standard input has left.
 _LEFT = -1
 #: Seconds that the last records of calls have to be written, at the server's end.
 _LAST_RECORDS = 2.0
 #: Seconds between two looks at whether the workers are ready.
 _POLL = 0.005
-
-
-@dataclass(slots=True)
-class _Described:
-    """A tool, as the gateway takes it."""
-
-    name: str
-    description: str
-    input_schema: str
-    output_schema: str
-    streams: bool
-    read_only: bool
-    idempotent: bool
-    timeout: float | None
-    deadline: float | None
-    hang: float | None
-    retries: int
-    pool: int
-    call: Call
 
 
 @dataclass(slots=True)
@@ -88,6 +51,10 @@ class _Wanted:
     otlp: str | None
     log: str
     sessions: int
+    cache_size: int
+    zmq: str | None
+    dashboard: bool
+    inspected: int | None
 
 
 class Server:
@@ -121,6 +88,10 @@ class Server:
             Without it the variables ``OTEL_...`` of the environment say whether there is one.
         log: which calls leave a record in the logger ``ropewalk.serving``: ``"failures"`` of the server and its tools
             (the default), all ``"calls"``, or ``"nothing"``.
+        cache_size: bytes of results that the server keeps for tools with `cache_ttl`.
+        zmq: where calls come as messages of ZeroMQ, ``"tcp://127.0.0.1:5555"`` or ``"ipc:///run/tools.sock"``.
+        reload: load the file again when it has changed, or a module of the program that it has imported.
+        dashboard: serve the page that shows what goes on, at ``/``, and its numbers and orders at ``/v1/status``.
         log_format: ``"json"`` or ``"text"``: `wait` writes what is logged to standard error. By default the program
             has its own handlers.
 
@@ -153,10 +124,14 @@ class Server:
         otlp: str | None = None,
         log: str | None = None,
         log_format: str | None = None,
+        cache_size: int | str | None = None,
+        reload: bool | None = None,
+        zmq: str | None = None,
+        dashboard: bool | None = None,
     ) -> None:
         """Checks the settings, and loads the tools. It starts nothing."""
-        path = None if config is None else os.fspath(config)
-        given = {
+        self._path = None if config is None else os.fspath(config)
+        self._given = {
             "http": http,
             "grpc": grpc,
             "stdio": stdio,
@@ -171,40 +146,43 @@ class Server:
             "otlp": otlp,
             "log": log,
             "log_format": log_format,
+            "cache_size": cache_size,
+            "reload": reload,
+            "zmq": zmq,
+            "dashboard": dashboard,
         }
-        self._settings: Settings = _settings.read(given, os.environ, path).listening()
-        count = None if workers is None else checked_count("workers", workers, 1)
+        self._file = os.fspath(app)
+        self._workers = None if workers is None else checked_count("workers", workers, 1)
+        self._settings: Settings = self._read()
         # Loading the file may print.
         self._standard = Standard() if self._settings.stdio else None
         try:
-            self._place, self._tools = _loaded(os.fspath(app))
-            tools = self._tools.values()
-            self._signatures = {
-                tool.name: Signature(tool.function, streams=tool.streams)
-                for tool in tools
-                if not tool.session
-            }
-            self._sessions = {tool.name: Session(tool.function) for tool in tools if tool.session}
-            check_names(self._tools, self._sessions)
-            self._pools = _pools(path, count)
-            self._routes = _routed(self._pools, self._tools)
+            self._app = self._loaded()
         except BaseException:
             if self._standard is not None:
                 self._standard.close()
             raise
         self._runtime: Runtime | None = None
+        #: The pools of a file that is being loaded again.
+        self._fresh: Runtime | None = None
+        self._reloading = threading.Lock()
         self._gateway: Any = None
         self._writer: threading.Thread | None = None
         self._is_closed = False
         #: Set when the client of standard input has left.
         self._left = threading.Event()
+        #: The socket of the workers whose stacks can be seen.
+        self._inspected: Inspected | None = None
+        self._beside = Beside()
+        #: What `wait` waits for, while it does.
+        self._came: queue.SimpleQueue[int | Exception] | None = None
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
     @property
     def tools(self) -> tuple[Tool, ...]:
         """The tools, by their names."""
-        return tuple(self._tools[name] for name in sorted(self._tools))
+        return tuple(self._app.tools[name] for name in sorted(self._app.tools))
 
     @property
     def http(self) -> str | None:
@@ -215,6 +193,11 @@ class Server:
     def grpc(self) -> str | None:
         """The address of gRPC; see `http`."""
         return None if self._gateway is None else self._gateway.addresses[1]
+
+    @property
+    def zmq(self) -> str | None:
+        """The endpoint of ZeroMQ; see `http`."""
+        return None if self._gateway is None else self._gateway.zmq
 
     @property
     def stdio(self) -> bool:
@@ -246,6 +229,15 @@ class Server:
         found: tuple[str, bool] | None = self._gateway.not_ready()
         return None if found is None else found[0]
 
+    def show(self, name: str, what: Bus | Store[Any]) -> None:
+        """Shows a bus of signals, or a store, on the dashboard. Flows that this process has open are shown anyway.
+
+        Raises:
+            TypeError: it is neither.
+            ValueError: 64 are shown, and no more may be.
+        """
+        self._beside.show(name, what)
+
     # --- its life ---------------------------------------------------------------------------------------------------
 
     def start(self) -> Self:
@@ -257,34 +249,47 @@ class Server:
         """
         if self._gateway is not None or self._is_closed:
             raise ServingError("a server starts once. Make another one")
-        self._runtime = runtime = self._made(preload=True)
+        if self._settings.dashboard:
+            self._inspected = Inspected()
         try:
-            names = list(dict.fromkeys(self._routes.values()))
-            # What a file starts while it is imported, threads for instance, does not survive the fork of a worker.
-            if self._place.module is not None and any(_starts_threads(runtime, name) for name in names):
-                runtime.terminate()
-                self._runtime = runtime = self._made(preload=False)
-            pools = [runtime[name] for name in names]
-            described = [
-                self._described(tool, names, tool.name, self._signatures[tool.name])
-                for tool in self._tools.values()
-                if not tool.session
-            ]
-            sessions = [
-                describe(tool, self._sessions[tool.name], self._place, partial(self._described, tool, names))
-                for tool in self._tools.values()
-                if tool.session
-            ]
-            self._gateway = self._listening(pools, described, sessions)
+            self._gateway = self._listening(self._begun(lambda runtime: setattr(self, "_runtime", runtime)))
         except BaseException:
             self.close()
             raise
         self._begin("ropewalk-explaining", lambda: self._gateway.explain(explain))
-        if self._settings.log != "nothing":
-            self._writer = self._begin("ropewalk-logging", lambda: self._gateway.log(_logs.write))
+        if self._settings.dashboard:
+            self._begin("ropewalk-fulfilling", lambda: self._gateway.fulfil(self._drain_asked, self._beside))
+        self._write_log()
+        if self._settings.reload:
+            self._begin("ropewalk-watching", lambda: _reload.watch(self))
         if self._standard is not None:
             self._begin("ropewalk-attending", self._attend)
         return self
+
+    def _drain_asked(self) -> None:
+        """The dashboard ends the server: as a signal does, if the program waits for one."""
+        if self._came is not None:
+            self._came.put(signal.SIGTERM)
+        else:
+            self._begin("ropewalk-draining", self.drain)
+
+    def _write_log(self) -> None:
+        if self._settings.log != "nothing" and self._writer is None:
+            self._writer = self._begin("ropewalk-logging", lambda: self._gateway.log(_logs.write))
+
+    def reload(self) -> None:
+        """Loads the file of tools again, in fresh workers, while the server serves.
+
+        The new workers are ready, `warmup` included, before a call goes to them. From then on calls find the new
+        tools; those that have begun end on the old workers, for which they have `drain_timeout`. The settings that may
+        change while the server serves are read again, too. SIGHUP does the same during `wait`.
+
+        Raises:
+            ServingError: the file cannot be loaded, a tool cannot be served, or the workers do not become ready. The
+                server serves what it has served before.
+            ConfigError: a setting is wrong.
+        """
+        _reload.reload(self)
 
     def _attend(self) -> None:
         assert self._standard is not None
@@ -342,8 +347,11 @@ class Server:
         self._is_closed = True
         if self._gateway is not None:
             self._gateway.stop()
-        if self._runtime is not None:
-            self._runtime.terminate()
+        if self._inspected is not None:
+            self._inspected.close()
+        for runtime in (self._fresh, self._runtime):
+            if runtime is not None:
+                runtime.terminate()
         if self._standard is not None:
             self._standard.close()
         if self._writer is not None and self._writer is not threading.current_thread():
@@ -353,6 +361,7 @@ class Server:
     def wait(self, started: Callable[[], object] | None = None) -> int:
         """Serves until SIGTERM or the end of standard input, which drain the server, or Ctrl-C, which ends it at once.
 
+        SIGHUP loads the file again, as `reload` does; what is wrong is logged.
         It starts the server if that has not been done. A second signal ends a server that drains.
 
         Args:
@@ -370,10 +379,11 @@ class Server:
             )
         came: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
         try:
-            with _logs.written(self._settings.log_format), _signals(came) as heard:
+            with _logs.written(self._settings.log_format), signals(came) as heard:
                 if self._gateway is None:
                     self.start()
                 heard.set()
+                self._came = came
                 if started is not None:
                     started()
                 return self._served(came)
@@ -396,7 +406,8 @@ class Server:
                 came.put(_LEFT)
 
             self._begin("ropewalk-leaving", leave)
-        first = came.get()
+        while (first := came.get()) == signal.SIGHUP:
+            _reload.on_signal(self, self._begin)
         if isinstance(first, Exception):
             raise first
         if first == signal.SIGINT:
@@ -409,7 +420,7 @@ class Server:
 
         self._begin("ropewalk-draining", drain)
         while (number := came.get()) != 0:
-            if not isinstance(number, Exception) and number != _LEFT:
+            if not isinstance(number, Exception) and number not in (_LEFT, signal.SIGHUP):
                 return 128 + number
         return 0 if drained == [True] else 1
 
@@ -434,43 +445,43 @@ class Server:
     def __repr__(self) -> str:
         addresses = [address for address in (self.http, self.grpc) if address is not None]
         state = "closed" if self._is_closed else ", ".join(addresses) or "not started"
-        return f"<ropewalk.serving.Server {self._place.shown} {state}>"
+        return f"<ropewalk.serving.Server {self._app.place.shown} {state}>"
 
     # --- how it is made ---------------------------------------------------------------------------------------------
 
-    def _made(self, *, preload: bool) -> Runtime:
-        """Makes the runtime: the pools load the tools before they are ready."""
-        pools = {name: dict(settings) for name, settings in self._pools.pools.items()}
-        modules = ["ropewalk.serving._worker", *_libraries()]
-        if preload and self._place.module is not None:
-            modules.append(self._place.module)
-        for name, settings in pools.items():
-            names = tuple(tool for tool, pool in self._routes.items() if pool == name)
-            settings["warmup"] = Warmup(self._place, names, settings.get("warmup"))
-            settings["preload"] = [*settings.get("preload", ()), *modules]
-            settings.setdefault("capacity", _CAPACITY)
-        return Runtime(pools, default=self._pools.default, routes=self._pools.routes)
+    def _read(self) -> Settings:
+        """Reads the settings: arguments, the environment, the file."""
+        return _settings.read(self._given, os.environ, self._path).listening()
 
-    def _described(self, tool: Tool, pools: list[str], name: str, signature: Signature) -> _Described:
-        # The limits of the pool are for tools that have none.
-        pool = self._pools.pools[self._routes[tool.name]]
-        return _Described(
-            name=name,
-            description=tool.description,
-            input_schema=signature.input_schema(),
-            output_schema=signature.output_schema(),
-            streams=tool.streams,
-            read_only=tool.read_only,
-            idempotent=tool.idempotent,
-            timeout=pool.get("task_timeout") if tool.timeout is None else tool.timeout,
-            deadline=pool.get("deadline") if tool.deadline is None else tool.deadline,
-            hang=pool.get("hang_timeout"),
-            retries=_RETRIES if tool.idempotent else 0,
-            pool=pools.index(self._routes[tool.name]),
-            call=Call(self._place, tool.name, tool.function.__qualname__),
-        )
+    def _loaded(self) -> App:
+        app = App(self._file, self._path, self._workers)
+        self._files = _reload.files()
+        return app
 
-    def _listening(self, pools: list[Any], described: list[_Described], sessions: list[Any]) -> Any:
+    def _begun(self, made: Callable[[Runtime], object]) -> Begun:
+        return self._app.begin(None if self._inspected is None else self._inspected.address, made)
+
+    def _again(self) -> Server:
+        """Returns a server of the same arguments, with settings and tools as they are now; it has not started."""
+        fresh = object.__new__(Server)
+        fresh.__dict__.update(self.__dict__)
+        fresh._settings = fresh._read()
+        fresh._app = fresh._loaded()
+        return fresh
+
+    def _take(self, fresh: Server) -> None:
+        """Takes over what another one has loaded, and the settings that may change while this one serves."""
+        self._app, self._files = fresh._app, fresh._files
+        self._runtime = self._fresh
+        self._reread(fresh._settings)
+
+    def _reread(self, settings: Settings) -> None:
+        """Applies the settings that may change while the server serves; the others need a new start."""
+        self._settings = replace(self._settings, log=settings.log, drain_timeout=settings.drain_timeout)
+        self._gateway.change_log(settings.log)
+        self._write_log()
+
+    def _listening(self, begun: Begun) -> Any:
         settings = self._settings
         wanted = _Wanted(
             settings.http,
@@ -483,108 +494,16 @@ class Server:
             settings.otlp,
             settings.log,
             settings.max_sessions,
+            settings.cache_size,
+            settings.zmq,
+            settings.dashboard,
+            None if self._inspected is None else self._inspected.fileno(),
         )
         try:
-            return _load.gateway.Gateway(pools, described, wanted, sessions)
+            return _load.gateway.Gateway(begun.pools, begun.tools, begun.sessions, wanted)
         except ValueError as error:
             raise ServingError(f"{error}. {ServingError.remedy}") from error
         except OSError as error:
-            addresses = " and ".join(each for each in (settings.http, settings.grpc) if each is not None)
+            listed = (settings.http, settings.grpc, settings.zmq)
+            addresses = " and ".join(each for each in listed if each is not None)
             raise ServingError(f"cannot listen on {addresses}: {error}. {ServingError.remedy}") from error
-
-
-def _libraries() -> list[str]:
-    """Returns the modules that check arguments, as far as this process has loaded them."""
-    return [
-        name for name in ("ropewalk.serving._pydantic", "ropewalk.serving._msgspec") if name in sys.modules
-    ]
-
-
-def _starts_threads(runtime: Runtime, name: str) -> bool:
-    pool = runtime[name]
-    # The zygote complains before it forks the first worker, whose `warmup` may take long. The task ends if it cannot.
-    future = pool.submit(int)
-    while not (future.done() or pool.statistics().worker_pids):
-        time.sleep(_POLL)
-    return any("starts threads" in complaint for complaint in preload_complaints(pool))
-
-
-def _loaded(app: str) -> tuple[Place, dict[str, Tool]]:
-    try:
-        place = find_module(app)
-        tools = tools_of(module_at(place))
-    except TargetError as error:
-        raise ServingError(f"{error.problem}. {error.hint or ServingError.remedy}") from error
-    except ValueError as error:
-        raise ServingError(f"{app}: {error}. {ServingError.remedy}") from error
-    if not tools:
-        raise ServingError(f"{app!r} has no tools. Put @tool of ropewalk.serving above a function of it")
-    return place, tools
-
-
-def _pools(path: str | None, workers: int | None) -> _config.RuntimeSettings:
-    """Returns the settings of the pools: those of the file, or one pool."""
-    tables: Mapping[str, Any] = {} if path is None else _settings.tables_of(path)[1]
-    if path is not None and any(key in tables for key in ("pools", "default", "routes", "eager")):
-        if workers is not None:
-            raise ServingError(f"workers is for a server without pools of its own, and {path} has some")
-        made = _config.from_toml(path)
-    else:
-        of_pool = {} if workers is None else {"workers": workers}
-        unknown = [key for key in tables if key != _settings.TABLE]
-        if unknown:
-            # Its error names the key, and what is allowed.
-            assert path is not None
-            _config.from_toml(path)
-        made = _config.checked("Server()", {_POOL: of_pool}, None, {}, False)
-    pools: dict[str, Any] = {}
-    for name, settings in made.pools.items():
-        for key, why in _NOT_FOR_TOOLS.items():
-            if key in settings and not (key == "kind" and settings[key] in ("auto", "process")):
-                full, value = f"pools.{name}.{key}", settings[key]
-                assert path is not None
-                error = ConfigError(f"{path}: {full} = {value!r}: {why}.", path, full, value)
-                raise located(error, _settings.tables_of(path)[0])
-        pools[name] = {**settings, "kind": "process"}
-    return _config.RuntimeSettings(pools, made.default, made.routes, made.eager)
-
-
-def _routed(pools: _config.RuntimeSettings, tools: Mapping[str, Tool]) -> dict[str, str]:
-    """Returns the name of the pool of each tool."""
-    # It makes no pool until one is asked for.
-    runtime = Runtime(pools.pools, default=pools.default, routes=pools.routes)
-    found: dict[str, str] = {}
-    for tool in tools.values():
-        name = runtime.route_of(tool.function) if tool.pool is None else tool.pool
-        if name not in runtime:
-            raise ServingError(
-                f"the tool {tool.name!r} wants the pool {name!r}, and there is none: name one of "
-                f"{', '.join(runtime)}, or add [pools.{name}] to the configuration"
-            )
-        found[tool.name] = name
-    return found
-
-
-@contextmanager
-def _signals(came: queue.SimpleQueue[int | Exception]) -> Generator[threading.Event]:
-    """Puts signals into a queue, once the event is set; before, a Ctrl-C interrupts what it meets.
-
-    Workers that are started meanwhile ignore SIGTERM, which they receive beside us.
-    """
-    heard = threading.Event()
-
-    def handle(number: int, _frame: FrameType | None) -> None:
-        if number == signal.SIGINT and not heard.is_set():
-            raise KeyboardInterrupt
-        came.put(number)
-
-    before = {number: signal.signal(number, handle) for number in (signal.SIGTERM, signal.SIGINT)}
-    drains = signal.SIGTERM in _exit.DRAINING
-    _exit.DRAINING.add(signal.SIGTERM)
-    try:
-        yield heard
-    finally:
-        if not drains:
-            _exit.DRAINING.discard(signal.SIGTERM)
-        for number, handler in before.items():
-            signal.signal(number, handler)

@@ -53,6 +53,14 @@ class Settings:
     log: str = "failures"
     #: How `Server.wait` writes records of `logging`, ``"text"`` or ``"json"``; `None` leaves that to the program.
     log_format: str | None = None
+    #: Bytes of results that are kept for tools with `cache_ttl`.
+    cache_size: int = 64 << 20
+    #: Where calls come as messages of ZeroMQ.
+    zmq: str | None = None
+    #: Load the file again when it has changed.
+    reload: bool = False
+    #: Serve the page that shows what goes on, its numbers and its orders.
+    dashboard: bool = True
     #: What `token_file` holds; never shown.
     tokens: tuple[str, ...] = field(default=(), repr=False)
 
@@ -62,7 +70,7 @@ class Settings:
         Raises:
             ServingError: an address is public, and callers need no token; the file of tokens cannot be used.
         """
-        http = self.http if self.http or self.grpc or self.stdio else DEFAULT_HTTP
+        http = self.http if self.http or self.grpc or self.stdio or self.zmq else DEFAULT_HTTP
         tokens = self.tokens if self.token_file is None else _tokens(self.token_file)
         for address in (http, self.grpc):
             if address is not None and not (tokens or self.insecure or _is_local(address)):
@@ -111,6 +119,14 @@ def _tokens(path: str) -> tuple[str, ...]:
             f"the file of tokens {path!r} has one that a header cannot carry: use ASCII without spaces"
         )
     return found
+
+
+def _endpoint(name: str, value: object) -> str:
+    if not isinstance(value, str) or not value.startswith(("tcp://", "ipc://")):
+        raise ValueError(
+            f"{name} must be an endpoint as in 'tcp://127.0.0.1:5555' or 'ipc:///run/tools.sock', not {value!r}"
+        )
+    return value
 
 
 def _path(name: str, value: object) -> str:
@@ -171,6 +187,10 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "otlp": _url,
     "log": _choice("nothing", "failures", "calls"),
     "log_format": _choice("text", "json"),
+    "cache_size": _bytes,
+    "reload": checked_switch,
+    "zmq": _endpoint,
+    "dashboard": checked_switch,
 }
 
 

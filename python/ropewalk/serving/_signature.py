@@ -21,7 +21,9 @@ from ropewalk.serving._checker import JSON, MSGPACK, RAW, Checker, Parameter, Sc
 class Signature:
     """A tool's parameters and its result."""
 
-    def __init__(self, function: Callable[..., Any], *, streams: bool, is_method: bool = False) -> None:
+    def __init__(
+        self, function: Callable[..., Any], *, streams: bool, batch: bool = False, is_method: bool = False
+    ) -> None:
         """Reads the annotations; the first parameter of a method is its object.
 
         Raises:
@@ -32,15 +34,17 @@ class Signature:
         parameters, returned = _annotations(function, name, 1 if is_method else 0)
         if streams:
             returned = _item(returned)
+        if batch:
+            parameters, returned = _of_one(name, parameters, returned)
         self._checker = _checker(name, parameters, returned)
-        self._parameters = parameters
+        self.parameters = parameters
         self._raw = parameters[0].name if [p.annotation for p in parameters] == [bytes] else None
 
     def input_schema(self) -> str:
         """Returns the JSON Schema of the arguments."""
         schema = self._checker.arguments_schema()
         properties = cast("dict[str, Schema]", schema.get("properties", {}))
-        for parameter in self._parameters:
+        for parameter in self.parameters:
             if not parameter.is_required and "default" not in properties[parameter.name]:
                 _add_default(properties[parameter.name], parameter.default)
         return json.dumps(schema)
@@ -93,6 +97,37 @@ def _item(returned: Any) -> Any:
     """Returns the type of a generator's items."""
     of = typing.get_args(returned)
     return of[0] if of else Any
+
+
+def _of_one(name: str, parameters: list[Parameter], returned: Any) -> tuple[list[Parameter], Any]:
+    """Returns the parameters and the result of one call, by those of a function that takes lists.
+
+    Raises:
+        ServingError: a parameter is not annotated with a list.
+    """
+    if not parameters:
+        raise ServingError(
+            f"the tool {name!r} with batch has no parameter, so its calls need no batch. Remove batch"
+        )
+    made = [Parameter(each.name, _element(name, each), each.default) for each in parameters]
+    return made, _of_list(returned)
+
+
+def _of_list(annotation: Any) -> Any:
+    """Returns what the elements of a list are."""
+    of = typing.get_args(annotation)
+    # The result may be any sequence; what it says of its elements is its one argument.
+    return of[0] if len(of) == 1 else Any
+
+
+def _element(name: str, parameter: Parameter) -> Any:
+    of = typing.get_args(parameter.annotation)
+    if typing.get_origin(parameter.annotation) is not list or len(of) != 1:
+        raise ServingError(
+            f"the tool {name!r} with batch is given lists: annotate its parameter {parameter.name!r} as list[T], where "
+            f"each caller passes a T"
+        )
+    return of[0]
 
 
 def _add_default(schema: Schema, default: Any) -> None:

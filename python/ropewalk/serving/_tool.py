@@ -8,8 +8,9 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, TypeVar, cast, overload
 
-from ropewalk._checked import checked_name, checked_span, checked_switch
+from ropewalk._checked import checked_count, checked_name, checked_seconds, checked_span, checked_switch
 from ropewalk._errors import ServingError
+from ropewalk.runtime import _units
 
 F = TypeVar("F", bound=Callable[..., Any])
 
@@ -19,6 +20,10 @@ _MARK = "__ropewalk_tool__"
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 #: Seconds that a session lives without a call, if it does not say.
 IDLE_TIMEOUT = 300.0
+#: Calls that a batch can have.
+_LARGEST_BATCH = 4096
+#: How long a call waits for others if nothing says so, and how long it may.
+_WINDOW, _LONGEST_WINDOW = "5 ms", 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,6 +54,12 @@ class Tool:
     session: bool = False
     #: Seconds after which a session ends that nobody calls.
     idle_timeout: float = IDLE_TIMEOUT
+    #: Calls that are run together at most; `None` if each runs alone.
+    batch: int | None = None
+    #: Seconds that a call may wait for others.
+    window: float = 0.0
+    #: Seconds for which a result answers equal calls; `None` if it does not.
+    cache_ttl: float | None = None
 
 
 @overload
@@ -66,6 +77,9 @@ def tool(
     warmup: Callable[[], object] | None = None,
     session: bool = False,
     idle_timeout: float | None = None,
+    batch: int | None = None,
+    window: float | str | None = None,
+    cache_ttl: float | str | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -81,6 +95,9 @@ def tool(
     warmup: Callable[[], object] | None = None,
     session: bool = False,
     idle_timeout: float | None = None,
+    batch: int | None = None,
+    window: float | str | None = None,
+    cache_ttl: float | str | None = None,
 ) -> Any:
     """Marks a function as a tool: `ropewalk serve` and `Server` offer it to callers.
 
@@ -104,6 +121,12 @@ def tool(
             methods can be called. The parameters of `__init__` open the session, and `close`, if there is one, ends
             it. The limits hold for each call.
         idle_timeout: seconds after which a session ends that nobody calls; 300 by default.
+        batch: run up to so many calls together. Every parameter is annotated as ``list[T]``, and each caller passes a
+            ``T``; the function is given lists of one length, and returns a list of as many results. An item that is an
+            exception fails its caller alone.
+        window: how long a call may wait for others, in seconds or as ``"5 ms"``, which is the default.
+        cache_ttl: for how long a result answers calls with the same arguments without a worker, in seconds or as
+            ``"10 min"``; the tool must be `read_only`.
 
     Raises:
         ServingError: the function cannot be a tool.
@@ -124,7 +147,14 @@ def tool(
         "idempotent": checked_switch("idempotent", idempotent),
         "read_only": checked_switch("read_only", read_only),
         "warmup": warmup,
+        **_together(batch, window),
+        "cache_ttl": None if cache_ttl is None else _span("cache_ttl", cache_ttl),
     }
+    if cache_ttl is not None and not read_only:
+        raise ServingError(
+            "cache_ttl is for a tool that changes nothing, because a call that is answered from memory does nothing: "
+            "say so by read_only=True"
+        )
     if warmup is not None and not callable(cast("object", warmup)):
         raise TypeError(f"warmup must be a callable without arguments, not {warmup!r}")
     named = checked_name("name", name)
@@ -134,6 +164,10 @@ def tool(
             raise ValueError(
                 "a call in a session is not run again, because its state dies with the worker: leave out idempotent"
             )
+        if batch is not None or cache_ttl is not None:
+            raise ServingError(
+                "batch and cache_ttl are for functions: each call of a session changes its own state, or may"
+            )
         settings["session"] = True
         settings["idle_timeout"] = checked_span("idle_timeout", idle_timeout) or IDLE_TIMEOUT
     elif idle_timeout is not None:
@@ -142,11 +176,50 @@ def tool(
     def mark(function: F) -> F:
         name = _named(function, named, is_class=session)
         streams = not session and _streams(function)
+        _check_kept(function, streams, batch is not None, cache_ttl is not None)
         made = Tool(function, name, _described(function, described), streams, **settings)
         setattr(function, _MARK, made)
         return function
 
     return mark if function is None else mark(function)
+
+
+def _span(name: str, value: object) -> float:
+    try:
+        seconds = _units.seconds(value) if isinstance(value, str) else value
+    except ValueError as error:
+        raise ValueError(f"{name} must be {error}, not {value!r}") from None
+    return checked_seconds(name, seconds)
+
+
+def _together(batch: object, window: object) -> dict[str, Any]:
+    if batch is None:
+        if window is not None:
+            raise ServingError(
+                "window is the time in which calls form a batch: give the size, too, as in batch=32"
+            )
+        return {}
+    count = checked_count("batch", batch, 1, _LARGEST_BATCH)
+    span = _span("window", _WINDOW if window is None else window)
+    if span > _LONGEST_WINDOW:
+        raise ValueError(f"window must be {_LONGEST_WINDOW:.0f} seconds or less, not {window!r}")
+    return {"batch": count, "window": span}
+
+
+def _check_kept(function: Callable[..., Any], streams: bool, batch: bool, cache: bool) -> None:
+    name = getattr(function, "__name__", "")
+    if streams and (batch or cache):
+        setting = "batch" if batch else "cache_ttl"
+        raise ServingError(
+            f"the tool {name!r} is a stream, which cannot have {setting}. Return a list, or remove it"
+        )
+    if batch:
+        for each in inspect.signature(function).parameters.values():
+            if each.default is not each.empty:
+                raise ServingError(
+                    f"the tool {name!r} with batch is given a list for {each.name!r}, so callers must pass it: remove "
+                    f"the default"
+                )
 
 
 def tool_of(value: object) -> Tool | None:

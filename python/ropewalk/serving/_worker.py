@@ -12,6 +12,7 @@ from ropewalk._current import HERE
 from ropewalk._errors import ResultEncodeError
 from ropewalk._target import Place, module_at
 from ropewalk.pool.wire._streams import iterate
+from ropewalk.serving._batch import batched
 from ropewalk.serving._checker import Violations
 from ropewalk.serving._sessions import OPEN, Session
 from ropewalk.serving._signature import Signature
@@ -59,6 +60,8 @@ class _App:
 
     def _of_tool(self, name: str) -> dict[str | None, Run]:
         tool = self.tools[name]
+        if tool.batch:
+            return {None: batched(tool, Signature(tool.function, streams=False, batch=True))}
         make = _streamed if tool.streams else _called
         return {None: make(name, Signature(tool.function, streams=tool.streams), tool.function)}
 
@@ -115,8 +118,14 @@ class Warmup:
     names: tuple[str, ...]
     #: The `warmup` of the pool's own settings.
     first: Callable[[], object] | None = None
+    #: The socket of the server that may look at this worker's stacks.
+    inspected: str | None = None
 
     def __call__(self) -> None:
+        if self.inspected is not None:
+            from ropewalk.serving._inspected import connect
+
+            connect(self.inspected)
         if self.first is not None:
             self.first()
         app = _app(self.place)

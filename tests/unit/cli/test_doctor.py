@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import socket
 from pathlib import Path
 
 from tests.unit.cli.conftest import Run
@@ -106,3 +107,30 @@ def test_control_groups_of_version_2_in_a_container(tmp_path: Path) -> None:
         "2", 1.5, 4096,
     )  # fmt: skip
     assert _cgroup.version(tmp_path / "nowhere") == "none"
+
+
+def test_it_says_what_a_server_would_miss(run: Run, tmp_path: Path) -> None:
+    config = tmp_path / "serve.toml"
+    with socket.create_server(("127.0.0.1", 0)) as taken:
+        port = taken.getsockname()[1]
+        config.write_text(
+            f'[serve]\nhttp = "127.0.0.1:{port}"\ngrpc = "127.0.0.1:0"\ntoken_file = "{tmp_path}/none"\n'
+            f'otlp = "http://127.0.0.1:{port}"\nmax_connections = 100000000\n'
+        )
+        done = run("doctor", "--json", "--config", str(config))
+    found = {
+        one["name"].partition(",")[0]: one for one in json.loads(done.stdout) if one["section"] == "serving"
+    }
+    assert done.returncode == 1
+    assert "Address already in use" in found["http"]["value"]
+    assert found["http"]["advice"]
+    assert (found["grpc"]["value"], found["grpc"]["advice"]) == ("free", "")
+    assert found["token_file"]["advice"] == "the server must be able to read it"
+    assert found["collector"]["value"] == "answers"
+    assert "ulimit -n" in found["connections"]["advice"]
+
+
+def test_a_machine_without_a_server_is_not_blamed(run: Run) -> None:
+    found = [one for one in json.loads(run("doctor", "--json").stdout) if one["section"] == "serving"]
+    assert found
+    assert not any(one["advice"] for one in found)

@@ -17,7 +17,7 @@ impl IntoResponse for Answer {
 }
 
 /// The failure as JSON: `{"error": {"code", "message", "violations"}}`.
-pub(super) fn document(failed: &Failed) -> serde_json::Value {
+pub(crate) fn document(failed: &Failed) -> serde_json::Value {
     let violations: &[Violation] = &failed.violations;
     let mut error = json!({"code": failed.code.name(), "message": failed.message});
     if !violations.is_empty()

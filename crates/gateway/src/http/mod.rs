@@ -13,20 +13,35 @@ use axum::response::IntoResponse as _;
 use axum::routing::{get, post};
 use http::StatusCode;
 
-pub(crate) use tools::{read, text_of};
+pub(crate) use answers::document;
+pub(crate) use tools::{CACHE, read, text_of};
 
 use crate::call::Runner;
 use crate::sessions::Sessions;
+use crate::swap::Swap;
 use crate::telemetry::Telemetry;
 use crate::tool::Tools;
 
+/// The tools, as they were loaded last. A call has begun when it has found its tool here, and holds the whole
+/// meanwhile: what a reload replaces stays until the last such call has ended.
+pub(crate) struct Catalog {
+    pub(crate) tools: Tools,
+    pub(crate) openapi: String,
+}
+
+impl Catalog {
+    pub(crate) fn new(tools: Tools) -> Self {
+        let openapi = openapi::document(&tools);
+        Self { tools, openapi }
+    }
+}
+
 /// What every request needs.
 pub(crate) struct Shared {
-    pub(crate) tools: Tools,
+    pub(crate) catalog: Swap<Catalog>,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) telemetry: Arc<Telemetry>,
     pub(crate) sessions: Arc<Sessions>,
-    pub(crate) openapi: String,
     /// Bytes that the body of a request may have.
     pub(crate) largest: usize,
     /// How long the next part of a body may take.
@@ -42,8 +57,8 @@ impl Shared {
         largest: usize,
         patience: Duration,
     ) -> Self {
-        let openapi = openapi::document(&tools);
-        Self { tools, runner, telemetry, sessions, openapi, largest, patience }
+        let catalog = Swap::new(Catalog::new(tools));
+        Self { catalog, runner, telemetry, sessions, largest, patience }
     }
 }
 

@@ -12,7 +12,7 @@ use super::Shared;
 use crate::tool::{Tool, Tools};
 
 pub(super) async fn show(State(shared): State<Arc<Shared>>) -> Response {
-    let mut response = shared.openapi.clone().into_response();
+    let mut response = shared.catalog.get().openapi.clone().into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }

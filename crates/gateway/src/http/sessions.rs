@@ -54,7 +54,8 @@ pub(super) async fn open(
     Path(name): Path<String>,
     request: HttpRequest<Body>,
 ) -> Response {
-    let of = shared.tools.session(&name);
+    let catalog = shared.catalog.get();
+    let of = catalog.tools.session(&name);
     let watched = shared.telemetry.begin(Protocol::Http, of.map(|of| &of.open), request.headers());
     let opened = async {
         let of = of.ok_or_else(|| Failed::no_session(&name))?;

@@ -27,14 +27,17 @@ use crate::tool::Tool;
 
 /// For how many seconds the caller waits.
 const TIMEOUT: &str = "x-ropewalk-timeout";
+/// Where a result was found, if the tool has a cache.
+pub(crate) const CACHE: &str = "x-ropewalk-cache";
 /// Headers with this prefix are for the tool.
 const METADATA: &str = "x-ropewalk-meta-";
 
 /// Lists the tools with their schemas.
 pub(super) async fn list(State(shared): State<Arc<Shared>>) -> Response {
-    let tools: Vec<serde_json::Value> = shared.tools.iter().map(|tool| described(tool)).collect();
+    let catalog = shared.catalog.get();
+    let tools: Vec<serde_json::Value> = catalog.tools.iter().map(|tool| described(tool)).collect();
     let sessions: Vec<serde_json::Value> =
-        shared.tools.sessions().map(|one| sessions::described(one)).collect();
+        catalog.tools.sessions().map(|one| sessions::described(one)).collect();
     axum::Json(json!({ "tools": tools, "sessions": sessions })).into_response()
 }
 
@@ -55,11 +58,12 @@ pub(super) async fn call(
     Path(name): Path<String>,
     request: HttpRequest<Body>,
 ) -> Response {
-    let tool = shared.tools.get(&name);
+    let catalog = shared.catalog.get();
+    let tool = catalog.tools.get(&name);
     let watched = shared.telemetry.begin(Protocol::Http, tool, request.headers());
     let answered = match tool {
         Some(tool) => called(&shared, tool, request, &watched).await,
-        None => Err(sessions::no_tool(&shared.tools, &name)),
+        None => Err(sessions::no_tool(&catalog.tools, &name)),
     };
     answered.unwrap_or_else(|failed| {
         watched.failed(&failed);
@@ -92,7 +96,11 @@ async fn called(
     if !tool.streams {
         let answer = shared.runner.call(request).await?;
         watched.ended();
-        return Ok(answer.into_response());
+        let mut response = answer.into_response();
+        if let Some(found) = watched.lookup() {
+            response.headers_mut().insert(CACHE, HeaderValue::from_static(found.name()));
+        }
+        return Ok(response);
     }
     check_stream(request.form)?;
     let as_events = wants_events(&parts.headers);

@@ -15,7 +15,7 @@ use rmcp::transport::common::http_header::{HEADER_MCP_METHOD, HEADER_MCP_NAME, H
 use serde_json::value::RawValue;
 
 use super::handler::{Handler, metadata};
-use super::listing::{Kind, Shown};
+use super::listing::{Kind, Listing, Shown};
 use super::message::Seen;
 use crate::call::{Form, Request};
 use crate::sessions::Owner;
@@ -80,9 +80,14 @@ fn is_modern(headers: &HeaderMap, name: &str, meta: &BTreeMap<Cow<'_, str>, &Raw
 
 impl<'a> Direct<'a> {
     /// The call of this message, if it is such a one.
-    pub(super) fn of(handler: &'a Handler, headers: &HeaderMap, seen: &Seen<'a>) -> Option<Self> {
+    pub(super) fn of(
+        handler: &Handler,
+        listing: &'a Listing,
+        headers: &HeaderMap,
+        seen: &Seen<'a>,
+    ) -> Option<Self> {
         let call = seen.call()?;
-        let shown = handler.listing.get(&call.name)?;
+        let shown = listing.get(&call.name)?;
         let is_json = only(headers, CONTENT_TYPE.as_str()) == Some("application/json");
         if !matches!(shown.kind, Kind::Tool) || shown.has_headers || !is_json || !takes_both(headers) {
             return None;

@@ -29,6 +29,7 @@ use crate::call::{Answer, Form, Progress, Request};
 use crate::failed::{Code, Failed};
 use crate::http::Shared;
 use crate::sessions::Owner;
+use crate::swap::Swap;
 use crate::telemetry::{Ended, PARENT, Protocol, STATE, Watched};
 use crate::tool::Tool;
 
@@ -43,13 +44,13 @@ const OWN_PREFIX: &str = "io.modelcontextprotocol/";
 #[derive(Clone)]
 pub(super) struct Handler {
     pub(super) shared: Arc<Shared>,
-    pub(super) listing: Arc<Listing>,
+    pub(super) listing: Arc<Swap<Listing>>,
     tasks: Arc<Tasks>,
 }
 
 impl Handler {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
-        let listing = Arc::new(Listing::new(&shared.tools));
+        let listing = Arc::new(Swap::new(Listing::new(&shared.catalog.get().tools)));
         Self { shared, listing, tasks: Arc::default() }
     }
 
@@ -107,9 +108,14 @@ impl Handler {
                     sessions.end(&session, Ended::Closed).await?;
                     return Ok(json_of(&Value::Null));
                 }
+                // A session that was opened before the tools were loaded again has the methods of its own class.
+                let known =
+                    shown.tool.name.strip_prefix(&**of.name()).and_then(|name| name.strip_prefix('.'));
+                let method = known.and_then(|name| session.of().methods.get(name));
+                request.tool = Arc::clone(method.ok_or_else(|| Failed::no_tool(&shown.tool.name))?);
                 request.arguments = arguments;
                 let entered = sessions.enter(&session)?;
-                if !shown.tool.streams {
+                if !request.tool.streams {
                     return sessions.call(entered, request).await;
                 }
                 sessions.stream(entered, request).await?
@@ -180,7 +186,7 @@ impl ServerHandler for Handler {
     }
 
     fn get_tool(&self, name: &str) -> Option<Listed> {
-        self.listing.described(name).cloned()
+        self.listing.get().described(name).cloned()
     }
 
     async fn list_tools(
@@ -190,7 +196,7 @@ impl ServerHandler for Handler {
     ) -> Result<ListToolsResult, ErrorData> {
         let cursor = request.and_then(|request| request.cursor);
         let wrong = || ErrorData::invalid_params("the cursor is none that this server has given", None);
-        self.listing.page(cursor.as_deref()).ok_or_else(wrong)
+        self.listing.get().page(cursor.as_deref()).ok_or_else(wrong)
     }
 
     async fn call_tool(
@@ -201,7 +207,8 @@ impl ServerHandler for Handler {
         let headers = context.extensions.get::<Parts>().map(|parts| &parts.headers);
         let texts =
             || context.meta.iter().filter_map(|(key, value)| Some((key.as_str(), value.as_str()?.into())));
-        let shown = self.listing.get(&request.name);
+        let listing = self.listing.get();
+        let shown = listing.get(&request.name);
         let watched = self.begin(shown.map(|shown| &shown.tool), headers, texts());
         let shown = shown.ok_or_else(|| {
             let failed = Failed::no_tool(&request.name);

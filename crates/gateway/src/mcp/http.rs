@@ -84,9 +84,11 @@ async fn serve(State(door): State<Arc<Door>>, request: Request) -> Response {
     let call = seen.call();
     let entered =
         call.as_ref().and(session).zip(seen.id).map(|(session, id)| door.cancels.enter(session, id.get()));
-    if let Some(direct) = Direct::of(&door.handler, &parts.headers, &seen) {
+    let listing = door.handler.listing.get();
+    if let Some(direct) = Direct::of(&door.handler, &listing, &parts.headers, &seen) {
         return called(&door.handler, direct, entered).await;
     }
+    drop(listing);
     if let Some(entered) = entered {
         parts.extensions.insert(Arc::new(entered));
     }

@@ -21,6 +21,7 @@ use std::sync::Arc;
 use axum::Router;
 
 use crate::http::Shared;
+use crate::tool::Tools;
 
 pub(crate) use stdio::attend;
 
@@ -31,6 +32,11 @@ pub(crate) struct Mcp(handler::Handler);
 impl Mcp {
     pub(crate) fn new(shared: Arc<Shared>) -> Self {
         Self(handler::Handler::new(shared))
+    }
+
+    /// From now on these are the tools.
+    pub(crate) fn replace(&self, tools: &Tools) {
+        drop(self.0.listing.replace(listing::Listing::new(tools)));
     }
 
     /// What is served over HTTP.

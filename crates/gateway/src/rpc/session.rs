@@ -58,7 +58,8 @@ pub(super) async fn open(
         return Err(Failed::new(Code::InvalidArgument, wanted).into());
     };
     let proto::SessionOpen { tool: name, arguments, metadata, .. } = *asked;
-    let of = shared.tools.session(&name);
+    let catalog = shared.catalog.get();
+    let of = catalog.tools.session(&name);
     let protocol = protocol(context);
     let watched = shared.telemetry.begin(protocol, of.map(|of| &of.open), context.headers());
     let opened = async {

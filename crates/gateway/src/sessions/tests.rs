@@ -120,6 +120,9 @@ impl Scene {
             deadline: None,
             hang: None,
             retries: 0,
+            batch: None,
+            cache_ttl: None,
+            generation: 0,
             engine: 0,
             function: None,
         };

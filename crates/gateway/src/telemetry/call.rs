@@ -12,13 +12,20 @@ use serde_json::{Map, Value};
 
 use super::Telemetry;
 use super::context::{PARENT, STATE, Trace};
-use super::meters::{OfTool, Protocol};
+use super::meters::{Lookup, OfTool, Protocol};
 use crate::failed::{Code, Failed, Shed};
 
 /// A hold on a call. With the last one the call has ended, and is counted: what reads and answers it has one until the
 /// client has its answer or leaves, and the engine has one until the task has ended.
 #[derive(Clone, Debug)]
-pub struct Watched(Arc<Watching>);
+pub struct Watched(Seen);
+
+/// One call, or those that a worker runs together: each, and how long it had waited before its batch was submitted.
+#[derive(Clone, Debug)]
+enum Seen {
+    One(Arc<Watching>),
+    Batch(Arc<Vec<(Watched, Duration)>>),
+}
 
 /// See [`Watched`].
 #[derive(Debug)]
@@ -35,6 +42,8 @@ pub(super) struct Watching {
     pub(super) ran: OnceLock<Ran>,
     /// Items that the client was sent. A count alone: relaxed.
     items: AtomicU64,
+    /// Where it found its result, if its tool has a cache.
+    looked_up: OnceLock<Lookup>,
 }
 
 /// How a call ended.
@@ -43,6 +52,7 @@ pub(super) struct End {
     pub(super) code: Option<Code>,
     pub(super) shed: Option<Shed>,
     pub(super) message: Option<String>,
+    pub(super) traceback: Option<Arc<str>>,
     at: Instant,
 }
 
@@ -68,7 +78,7 @@ impl Watched {
     ) -> Self {
         tool.active.fetch_add(1, Ordering::Relaxed);
         let since = matches!(&trace, Some(Trace::Own(own)) if own.sampled).then(SystemTime::now);
-        Self(Arc::new(Watching {
+        Self(Seen::One(Arc::new(Watching {
             telemetry: Arc::clone(telemetry),
             protocol,
             tool: Arc::clone(tool),
@@ -78,19 +88,57 @@ impl Watched {
             end: OnceLock::new(),
             ran: OnceLock::new(),
             items: AtomicU64::new(0),
-        }))
+            looked_up: OnceLock::new(),
+        })))
+    }
+
+    /// Calls that go to a worker together, each with the time for which it has waited for others.
+    pub(crate) fn batch(calls: Vec<(Self, Duration)>) -> Self {
+        if let Some(one) = calls.first().and_then(|(first, _)| first.one()) {
+            one.telemetry.batched(&one.tool, calls.len());
+        }
+        Self(Seen::Batch(Arc::new(calls)))
+    }
+
+    /// The call, if it is one.
+    fn one(&self) -> Option<&Arc<Watching>> {
+        match &self.0 {
+            Seen::One(one) => Some(one),
+            Seen::Batch(_) => None,
+        }
+    }
+
+    /// Where it has found its result, if its tool has a cache.
+    pub(crate) fn lookup(&self) -> Option<Lookup> {
+        self.one()?.looked_up.get().copied()
+    }
+
+    /// It has looked into the cache.
+    pub(crate) fn looked_up(&self, found: Lookup) {
+        if let Some(one) = self.one()
+            && one.looked_up.set(found).is_ok()
+        {
+            one.tool.looked_up(found);
+        }
+    }
+
+    fn end(&self, end: End) {
+        if let Some(one) = self.one() {
+            let _ = one.end.set(end);
+        }
     }
 
     /// It has a result.
     pub(crate) fn ended(&self) {
-        let _ = self.0.end.set(End { code: None, shed: None, message: None, at: Instant::now() });
+        self.end(End { code: None, shed: None, message: None, traceback: None, at: Instant::now() });
     }
 
     /// It has none.
     pub(crate) fn failed(&self, failed: &Failed) {
         let (code, shed) = (Some(failed.code), failed.shed);
         let message = Some(failed.message.clone().into_owned());
-        let _ = self.0.end.set(End { code, shed, message, at: Instant::now() });
+        let traceback = failed.traceback.clone();
+        self.end(End { code, shed, message, traceback, at: Instant::now() });
     }
 
     /// The items of its stream, counted, and the call ended with the last one.
@@ -103,31 +151,47 @@ impl Watched {
 
     /// An item of its stream is on its way to the client.
     fn item(&self) {
-        self.0.items.fetch_add(1, Ordering::Relaxed);
+        if let Some(one) = self.one() {
+            one.items.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// Its task has ended.
     pub(crate) fn ran(&self, task: &Task) {
-        let record = task.record();
-        let begun = record.begun_ns.map(|begun| begun.saturating_sub(task.queued_again_ns()));
-        let _ = self.0.ran.set(Ran {
-            record,
-            task: task.id,
-            attempts: task.attempt(),
-            outcome: task.outcome().map_or("", Outcome::name),
-            queued: begun.map(Duration::from_nanos),
-            answered: matches!(task.outcome(), Some(Outcome::Replied(_))),
-        });
+        match &self.0 {
+            Seen::One(one) => one.ran_after(task, Duration::ZERO),
+            Seen::Batch(calls) => {
+                for (one, waited) in calls.iter().filter_map(|(call, waited)| Some((call.one()?, *waited))) {
+                    one.ran_after(task, waited);
+                }
+            }
+        }
     }
 
     /// Adds the trace's context to what the tool is given beside its arguments.
     pub(crate) fn add_context(&self, metadata: &mut Map<String, Value>) {
-        let Some(trace) = &self.0.trace else { return };
+        let Some(trace) = self.one().and_then(|one| one.trace.as_ref()) else { return };
         let (parent, state) = trace.headers();
         metadata.insert(PARENT.as_str().to_owned(), Value::String(parent));
         if !state.is_empty() {
             metadata.insert(STATE.as_str().to_owned(), Value::String(state));
         }
+    }
+}
+
+impl Watching {
+    /// Its task has ended, for which it had waited so long before that was submitted.
+    fn ran_after(&self, task: &Task, waited: Duration) {
+        let record = task.record();
+        let begun = record.begun_ns.map(|begun| begun.saturating_sub(task.queued_again_ns()));
+        let _ = self.ran.set(Ran {
+            record,
+            task: task.id,
+            attempts: task.attempt(),
+            outcome: task.outcome().map_or("", Outcome::name),
+            queued: begun.map(|begun| waited + Duration::from_nanos(begun)),
+            answered: matches!(task.outcome(), Some(Outcome::Replied(_))),
+        });
     }
 }
 
@@ -158,6 +222,11 @@ impl Watching {
             Some(end) => (end.code, end.shed, end.message.as_deref()),
             None => (Some(Code::Cancelled), None, Some("the caller has left")),
         }
+    }
+
+    /// Where its tool raised.
+    pub(super) fn traceback(&self) -> Option<Arc<str>> {
+        self.end.get().and_then(|end| end.traceback.clone())
     }
 
     /// How long the client had to do with it.

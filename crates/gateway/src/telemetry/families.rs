@@ -16,7 +16,7 @@ pub(crate) enum Kind {
     Count,
     /// A measure, which cannot be added.
     Gauge,
-    /// Times, by their length.
+    /// Times by their length, or batches by their size.
     Spread,
 }
 
@@ -35,6 +35,12 @@ pub(crate) struct Definition {
 pub(crate) const BOUNDS: [f64; 20] = [
     0.00005, 0.0001, 0.00025, 0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0,
     10.0, 30.0, 60.0, 300.0,
+];
+
+/// The same for the sizes of batches.
+pub(crate) const SIZES: [f64; BOUNDS.len()] = [
+    1.0, 2.0, 3.0, 4.0, 6.0, 8.0, 12.0, 16.0, 24.0, 32.0, 48.0, 64.0, 96.0, 128.0, 192.0, 256.0, 384.0,
+    512.0, 768.0, 1024.0,
 ];
 
 /// Makes the families' numbers and their table.
@@ -73,6 +79,14 @@ families! {
         "Sessions that were opened";
     SessionsEnded: Counter "ropewalk.sessions.ended" "{session}",
         "Sessions that have ended, by cause";
+    Batches: Spread "ropewalk.tool.batch.size" "{call}",
+        "Calls that workers were given together, of tools with `batch`";
+    Cached: Counter "ropewalk.tool.cache.lookups" "{call}",
+        "Calls of tools with `cache_ttl`: answered from memory, by another call's run, or by one of their own";
+    CacheBytes: Count "ropewalk.cache.usage" "By",
+        "Results of tools with `cache_ttl` that the server keeps, with their arguments";
+    CacheEntries: Count "ropewalk.cache.entries" "{result}",
+        "How many results it keeps";
     Requests: Spread "http.server.request.duration" "s",
         "Requests of all protocols, as HTTP sees them, until the head of their answer";
     ActiveRequests: Count "http.server.active_requests" "{request}",
@@ -116,9 +130,11 @@ impl Name {
     }
 }
 
-/// Times by their length: how many lie in each bucket, the one without an upper bound last, and their sum in seconds.
+/// Values by their size: how many lie in each bucket, the one without an upper bound last, and their sum.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Counts {
+    /// The upper bounds of the buckets: seconds, or how many.
+    pub(crate) bounds: &'static [f64; BOUNDS.len()],
     pub(crate) buckets: [u64; BOUNDS.len() + 1],
     pub(crate) sum: f64,
 }
@@ -130,7 +146,7 @@ pub(crate) enum Value {
     Whole(u64),
     /// How much.
     Real(f64),
-    /// Times.
+    /// Times, or sizes.
     Spread(Box<Counts>),
 }
 
@@ -172,6 +188,6 @@ mod tests {
         for (number, one) in TABLE.iter().enumerate() {
             assert!(TABLE.iter().skip(number + 1).all(|other| other.name != one.name), "{}", one.name);
         }
-        assert!(BOUNDS.is_sorted());
+        assert!(BOUNDS.is_sorted() && SIZES.is_sorted());
     }
 }

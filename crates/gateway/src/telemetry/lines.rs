@@ -4,7 +4,7 @@
 
 use std::collections::VecDeque;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU8, AtomicU64, Ordering};
 use std::time::{Duration, SystemTime};
 
 use ropewalk_sync::{Event, Mutex};
@@ -71,7 +71,8 @@ pub struct Logged {
 /// The records that are to be written.
 #[derive(Debug, Default)]
 pub struct Lines {
-    logging: Logging,
+    /// A number of [`Logging`]. Orders nothing: relaxed.
+    logging: AtomicU8,
     waiting: Mutex<Waiting>,
     /// Notified when one comes, and at the end.
     came: Event,
@@ -88,15 +89,20 @@ struct Waiting {
 impl Lines {
     /// Keeps records of these calls.
     pub fn new(logging: Logging) -> Self {
-        Self { logging, ..Self::default() }
+        Self { logging: AtomicU8::new(logging as u8), ..Self::default() }
+    }
+
+    /// From now on it keeps records of these.
+    pub fn set(&self, logging: Logging) {
+        self.logging.store(logging as u8, Ordering::Relaxed);
     }
 
     /// Whether a call of this gravity is logged.
     pub(super) fn wants(&self, gravity: Gravity) -> bool {
-        match self.logging {
-            Logging::Nothing => false,
-            Logging::Failures => gravity != Gravity::Info,
-            Logging::Calls => true,
+        match self.logging.load(Ordering::Relaxed) {
+            wanted if wanted == Logging::Nothing as u8 => false,
+            wanted if wanted == Logging::Calls as u8 => true,
+            _ => gravity != Gravity::Info,
         }
     }
 

@@ -7,7 +7,8 @@ use std::time::Duration;
 
 use ropewalk_sync::Mutex;
 
-use super::families::{BOUNDS, Counts, Family, Name, Value};
+use super::families::{BOUNDS, Counts, Family, Name, SIZES, Value};
+use super::seconds::{Second, Seconds, Totals};
 use crate::failed::{Code, Shed};
 
 /// The protocol by which a call came.
@@ -23,10 +24,12 @@ pub enum Protocol {
     Connect,
     /// The Model Context Protocol.
     Mcp,
+    /// Messages of ZeroMQ.
+    Zmq,
 }
 
 impl Protocol {
-    const ALL: [Self; 5] = [Self::Http, Self::Grpc, Self::GrpcWeb, Self::Connect, Self::Mcp];
+    const ALL: [Self; 6] = [Self::Http, Self::Grpc, Self::GrpcWeb, Self::Connect, Self::Mcp, Self::Zmq];
 
     /// Its name in labels and logs.
     pub(crate) fn name(self) -> &'static str {
@@ -36,6 +39,7 @@ impl Protocol {
             Self::GrpcWeb => "grpc-web",
             Self::Connect => "connect",
             Self::Mcp => "mcp",
+            Self::Zmq => "zmq",
         }
     }
 }
@@ -45,37 +49,49 @@ pub(crate) fn status(code: Option<Code>) -> &'static str {
     code.map_or("OK", Code::name)
 }
 
-/// Times by their length. The numbers order nothing, and a reader may see a time in one and not yet in the other:
-/// relaxed.
+/// Times by their length, or batches by their size. The numbers order nothing, and a reader may see a value in one and
+/// not yet in the other: relaxed.
 #[derive(Debug)]
 pub(super) struct Spread {
+    bounds: &'static [f64; BOUNDS.len()],
     buckets: [AtomicU64; BOUNDS.len() + 1],
-    /// Nanoseconds.
+    /// Nanoseconds, or how many.
     sum: AtomicU64,
+    /// A unit of the bounds in those of the sum.
+    unit: f64,
 }
 
 impl Default for Spread {
     fn default() -> Self {
-        Self { buckets: std::array::from_fn(|_| AtomicU64::new(0)), sum: AtomicU64::new(0) }
+        Self::new(&BOUNDS, 1e9)
     }
 }
 
 impl Spread {
+    fn new(bounds: &'static [f64; BOUNDS.len()], unit: f64) -> Self {
+        Self { bounds, buckets: std::array::from_fn(|_| AtomicU64::new(0)), sum: AtomicU64::new(0), unit }
+    }
+
     pub(super) fn add(&self, time: Duration) {
-        let seconds = time.as_secs_f64();
-        let place = BOUNDS.partition_point(|bound| *bound < seconds);
+        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
+        self.put(time.as_secs_f64(), nanos);
+    }
+
+    pub(super) fn put(&self, value: f64, summand: u64) {
+        let place = self.bounds.partition_point(|bound| *bound < value);
         if let Some(bucket) = self.buckets.get(place) {
             bucket.fetch_add(1, Ordering::Relaxed);
         }
-        let nanos = u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
-        self.sum.fetch_add(nanos, Ordering::Relaxed);
+        self.sum.fetch_add(summand, Ordering::Relaxed);
     }
 
     /// What it has counted, if that is anything.
     pub(super) fn value(&self) -> Option<Value> {
         let buckets = std::array::from_fn(|place| self.buckets[place].load(Ordering::Relaxed));
-        let sum = self.sum.load(Ordering::Relaxed) as f64 / 1e9;
-        buckets.iter().any(|count| *count > 0).then(|| Value::Spread(Box::new(Counts { buckets, sum })))
+        let sum = self.sum.load(Ordering::Relaxed) as f64 / self.unit;
+        let bounds = self.bounds;
+        let counts = || Value::Spread(Box::new(Counts { bounds, buckets, sum }));
+        buckets.iter().any(|count| *count > 0).then(counts)
     }
 }
 
@@ -89,6 +105,34 @@ pub(super) struct OfTool {
     pub(super) active: AtomicU64,
     shed: [AtomicU64; Shed::ALL.len()],
     pub(super) items: AtomicU64,
+    /// The sizes of its batches.
+    pub(super) batches: Spread,
+    looked_up: [AtomicU64; Lookup::ALL.len()],
+    seconds: Seconds,
+}
+
+/// Where a call of a tool with a cache found its result.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Lookup {
+    /// In memory.
+    Hit,
+    /// Another call with the same arguments ran.
+    Shared,
+    /// The call ran itself.
+    Miss,
+}
+
+impl Lookup {
+    const ALL: [Self; 3] = [Self::Hit, Self::Shared, Self::Miss];
+
+    /// Its name, in labels and in the header.
+    pub(crate) fn name(self) -> &'static str {
+        match self {
+            Self::Hit => "hit",
+            Self::Shared => "shared",
+            Self::Miss => "miss",
+        }
+    }
 }
 
 #[derive(Debug, Default)]
@@ -96,6 +140,12 @@ struct OfProtocol {
     /// The calls that ended well, and those that ended with each code.
     ended: [AtomicU64; Code::ALL.len() + 1],
     times: Spread,
+}
+
+/// Whether a call ended so for a fault of the tool or the server, or for want of time.
+pub(super) fn is_fault(code: Option<Code>) -> bool {
+    let faults = [Code::Unknown, Code::Internal, Code::Unavailable, Code::DeadlineExceeded];
+    code.is_some_and(|code| faults.contains(&code))
 }
 
 fn place(code: Option<Code>) -> usize {
@@ -112,7 +162,54 @@ impl OfTool {
             active: AtomicU64::new(0),
             shed: Default::default(),
             items: AtomicU64::new(0),
+            batches: Spread::new(&SIZES, 1.0),
+            looked_up: Default::default(),
+            seconds: Seconds::default(),
         }
+    }
+
+    /// A batch goes to a worker.
+    pub(super) fn batched(&self, size: usize) {
+        self.batches.put(size as f64, size as u64);
+    }
+
+    /// A call has looked into the cache.
+    pub(super) fn looked_up(&self, found: Lookup) {
+        self.looked_up[found as usize].fetch_add(1, Ordering::Relaxed);
+    }
+
+    /// What has been counted so far, over all protocols.
+    fn totals(&self) -> Totals {
+        let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
+        let mut totals = Totals::default();
+        for protocol in &self.protocols {
+            for (code, count) in [None].into_iter().chain(Code::ALL.map(Some)).zip(&protocol.ended) {
+                totals.ended += read(count);
+                if is_fault(code) {
+                    totals.failed += read(count);
+                }
+            }
+            for (sum, count) in totals.buckets.iter_mut().zip(&protocol.times.buckets) {
+                *sum += read(count);
+            }
+        }
+        totals.shed = self.shed.iter().map(read).sum();
+        totals
+    }
+
+    /// A call is about to be counted in this second.
+    pub(super) fn turn(&self, second: u64) {
+        self.seconds.turn(second, || self.totals());
+    }
+
+    /// Its calls in each second from `from` on, and all of them.
+    pub(super) fn seconds(&self, from: u64, now: u64) -> (Vec<Second>, Totals) {
+        (self.seconds.read(from, now, || self.totals()), self.totals())
+    }
+
+    /// How many calls were shed, by cause.
+    pub(super) fn shed(&self) -> impl Iterator<Item = (Shed, u64)> {
+        Shed::ALL.into_iter().zip(self.shed.iter().map(|count| count.load(Ordering::Relaxed)))
     }
 
     /// A call has ended.
@@ -145,16 +242,19 @@ pub(super) type Texts = HashMap<&'static str, Arc<str>>;
 pub(super) fn families<'a>(tools: impl Iterator<Item = &'a Arc<OfTool>>) -> Vec<Family> {
     let mut texts = Texts::new();
     let mut text = |text: &'static str| Arc::clone(texts.entry(text).or_insert_with(|| Arc::from(text)));
-    let [mut calls, mut times, mut queue, mut run, mut active, mut shed, mut items] = [
-        Name::Calls,
-        Name::CallTimes,
-        Name::QueueTimes,
-        Name::RunTimes,
-        Name::Active,
-        Name::Shed,
-        Name::Items,
-    ]
-    .map(Family::new);
+    let [mut calls, mut times, mut queue, mut run, mut active, mut shed, mut items, mut batches, mut cached] =
+        [
+            Name::Calls,
+            Name::CallTimes,
+            Name::QueueTimes,
+            Name::RunTimes,
+            Name::Active,
+            Name::Shed,
+            Name::Items,
+            Name::Batches,
+            Name::Cached,
+        ]
+        .map(Family::new);
     let read = |count: &AtomicU64| count.load(Ordering::Relaxed);
     for tool in tools.filter(|tool| tool.is_known()) {
         let name = &tool.name;
@@ -170,7 +270,8 @@ pub(super) fn families<'a>(tools: impl Iterator<Item = &'a Arc<OfTool>>) -> Vec<
                 times.add(&[("tool", name), ("protocol", &protocol)], value);
             }
         }
-        for (family, spread) in [(&mut queue, &tool.queue), (&mut run, &tool.run)] {
+        let spreads = [(&mut queue, &tool.queue), (&mut run, &tool.run), (&mut batches, &tool.batches)];
+        for (family, spread) in spreads {
             if let Some(value) = spread.value() {
                 family.add(&[("tool", name)], value);
             }
@@ -180,8 +281,11 @@ pub(super) fn families<'a>(tools: impl Iterator<Item = &'a Arc<OfTool>>) -> Vec<
             shed.add(&[("tool", name), ("cause", &text(cause.name()))], Value::Whole(read(count)));
         }
         items.add(&[("tool", name)], Value::Whole(read(&tool.items)));
+        for (found, count) in Lookup::ALL.iter().zip(&tool.looked_up).filter(|(_, count)| read(count) > 0) {
+            cached.add(&[("tool", name), ("result", &text(found.name()))], Value::Whole(read(count)));
+        }
     }
-    vec![calls, times, queue, run, active, shed, items]
+    vec![calls, times, queue, run, active, shed, items, batches, cached]
 }
 
 /// The method, the route and the status of a request: each is one of a few.
@@ -202,7 +306,17 @@ fn known(method: &http::Method) -> &'static str {
 
 /// The route of a path: one of a few, whatever clients ask for.
 pub(super) fn route(path: &str) -> &'static str {
-    const FIXED: [&str; 6] = ["/v1/tools", "/openapi.json", "/healthz", "/readyz", "/metrics", "/mcp"];
+    const FIXED: [&str; 9] = [
+        "/v1/tools",
+        "/openapi.json",
+        "/healthz",
+        "/readyz",
+        "/metrics",
+        "/mcp",
+        "/v1/status",
+        "/v1/status/events",
+        "/",
+    ];
     if let Some(fixed) = FIXED.into_iter().find(|fixed| *fixed == path) {
         return fixed;
     }
@@ -275,7 +389,7 @@ mod tests {
 
     #[test]
     fn labels_are_few_whatever_clients_send() {
-        for path in ["/", "/v1/toolsets", "/../etc/passwd", "/v1"] {
+        for path in ["/index", "/v1/toolsets", "/../etc/passwd", "/v1"] {
             assert_eq!(route(path), "other");
         }
         assert_eq!((route("/v1/tools/x/y"), route("/metrics")), ("/v1/tools/{name}", "/metrics"));
@@ -289,6 +403,7 @@ mod tests {
     fn protocols_codes_and_causes_are_numbered_in_the_order_of_their_lists() {
         assert!(Protocol::ALL.iter().enumerate().all(|(number, one)| *one as usize == number));
         assert!(Code::ALL.iter().enumerate().all(|(number, one)| *one as usize == number));
+        assert!(Lookup::ALL.iter().enumerate().all(|(number, one)| *one as usize == number));
         assert!(Shed::ALL.iter().enumerate().all(|(number, one)| *one as usize == number));
     }
 }

@@ -5,15 +5,17 @@
 
 mod call;
 mod context;
+mod failures;
 mod families;
 mod lines;
 mod meters;
 mod otlp;
 mod pools;
 mod prometheus;
+mod seconds;
 mod sessions;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -31,16 +33,20 @@ pub use self::call::Watched;
 use self::call::Watching;
 use self::context::Trace;
 pub(crate) use self::context::{PARENT, STATE};
+pub(crate) use self::failures::{Failure, Failures};
 use self::families::{Family, Name, Value};
 pub use self::lines::{Gravity, Lines, Logged, Logging};
+pub(crate) use self::meters::Lookup;
 pub use self::meters::Protocol;
-use self::meters::{OfTool, Requests, route, status};
+use self::meters::{OfTool, Requests, is_fault, route, status};
 pub use self::otlp::Export;
 use self::otlp::Otlp;
 pub use self::pools::Now;
 use self::prometheus::Format;
+pub(crate) use self::seconds::{KEPT, Second, Totals};
 pub(crate) use self::sessions::{Ended, OfSessions};
 use crate::failed::Code;
+use crate::swap::Swap;
 use crate::tool::{Tool, Tools};
 
 /// The label of calls whose tool does not exist: the names that clients make up are no labels.
@@ -48,15 +54,30 @@ const UNKNOWN: &str = "_unknown";
 
 /// See the module.
 pub(crate) struct Telemetry {
-    tools: HashMap<Arc<str>, Arc<OfTool>>,
+    /// What is counted of each tool, of those that are gone, too.
+    tools: Swap<HashMap<Arc<str>, Arc<OfTool>>>,
     unknown: Arc<OfTool>,
-    sessions: Vec<Arc<OfSessions>>,
+    /// What is counted of sessions by their names, of those that are gone, too.
+    sessions: Swap<BTreeMap<Arc<str>, Arc<OfSessions>>>,
     requests: Requests,
     lines: Arc<Lines>,
     /// What gives the pools' numbers.
     now: Box<dyn Fn() -> Now + Send + Sync>,
     /// Set when an exporter was started.
     otlp: OnceLock<Otlp>,
+    /// When the server's first second began.
+    began: Instant,
+    failures: Failures,
+}
+
+/// What has been counted of a tool.
+pub(crate) struct Counted {
+    pub(crate) name: Arc<str>,
+    /// Its calls that go on.
+    pub(crate) active: u64,
+    pub(crate) totals: Totals,
+    pub(crate) seconds: Vec<Second>,
+    pub(crate) shed: Vec<(&'static str, u64)>,
 }
 
 impl fmt::Debug for Telemetry {
@@ -74,17 +95,15 @@ impl Telemetry {
     ) -> Arc<Self> {
         let of = |name: &Arc<str>| Arc::new(OfTool::new(Arc::clone(name)));
         Arc::new(Self {
-            tools: tools
-                .iter()
-                .chain(tools.sessions().flat_map(|session| session.operations()))
-                .map(|tool| (Arc::clone(&tool.name), of(&tool.name)))
-                .collect(),
+            tools: Swap::new(tools.all().map(|tool| (Arc::clone(&tool.name), of(&tool.name))).collect()),
             unknown: of(&UNKNOWN.into()),
-            sessions: tools.sessions().map(|one| Arc::new(OfSessions::new(Arc::clone(one.name())))).collect(),
+            sessions: Swap::new(sessions::counted(BTreeMap::new(), tools)),
             requests: Requests::default(),
             lines,
             now: Box::new(now),
             otlp: OnceLock::new(),
+            began: Instant::now(),
+            failures: Failures::default(),
         })
     }
 
@@ -103,6 +122,18 @@ impl Telemetry {
         Ok(())
     }
 
+    /// These are the tools from now on. Those that there were go on counting where they were.
+    pub(crate) fn replace(&self, tools: &Tools) {
+        let mut counted = HashMap::clone(&self.tools.get());
+        for tool in tools.all() {
+            let name = Arc::clone(&tool.name);
+            counted.entry(name).or_insert_with(|| Arc::new(OfTool::new(Arc::clone(&tool.name))));
+        }
+        drop(self.tools.replace(counted));
+        let counted = sessions::counted(BTreeMap::clone(&self.sessions.get()), tools);
+        drop(self.sessions.replace(counted));
+    }
+
     /// A call has come, of a tool if there is such a one.
     pub(crate) fn begin(
         self: &Arc<Self>,
@@ -110,7 +141,8 @@ impl Telemetry {
         tool: Option<&Arc<Tool>>,
         headers: &HeaderMap,
     ) -> Watched {
-        let tool = tool.and_then(|tool| self.tools.get(&tool.name)).unwrap_or(&self.unknown);
+        let tools = self.tools.get();
+        let tool = tool.and_then(|tool| tools.get(&tool.name)).unwrap_or(&self.unknown);
         let trace = match self.otlp.get().and_then(Otlp::sampler) {
             Some(sampler) => Some(Trace::own(headers, sampler, &tool.name)),
             None => Trace::passed(headers),
@@ -119,8 +151,16 @@ impl Telemetry {
     }
 
     /// What is counted of the sessions of this name.
-    pub(crate) fn sessions(&self, name: &str) -> Option<&Arc<OfSessions>> {
-        self.sessions.iter().find(|one| one.is_of(name))
+    pub(crate) fn sessions(&self, name: &str) -> Option<Arc<OfSessions>> {
+        self.sessions.get().get(name).cloned()
+    }
+
+    /// Calls of a tool go to a worker together.
+    fn batched(&self, tool: &OfTool, size: usize) {
+        tool.batched(size);
+        if let Some(otlp) = self.otlp.get() {
+            otlp.batched(&tool.name, size);
+        }
     }
 
     /// A call is over.
@@ -137,7 +177,12 @@ impl Telemetry {
                 call.tool.run.add(Duration::from_nanos(ran.record.busy_ns));
             }
         }
+        let second = self.second();
+        call.tool.turn(second);
         call.tool.ended(call.protocol, code, shed, took);
+        if is_fault(code) {
+            self.failures.add(second, || self.failure(call));
+        }
         if let Some(otlp) = self.otlp.get() {
             otlp.over(call);
         }
@@ -161,10 +206,61 @@ impl Telemetry {
         }
     }
 
+    /// The number of this second since the server's start, from 1 on.
+    pub(crate) fn second(&self) -> u64 {
+        self.began.elapsed().as_secs() + 1
+    }
+
+    /// How long the server has been there.
+    pub(crate) fn age(&self) -> Duration {
+        self.began.elapsed()
+    }
+
+    /// The last calls that failed.
+    pub(crate) fn failures(&self) -> &Failures {
+        &self.failures
+    }
+
+    /// What has been counted of the tools, with the seconds from `from` on; nothing of those that no client has called.
+    pub(crate) fn counted(&self, from: u64) -> Vec<Counted> {
+        let now = self.second();
+        let tools = self.tools_by_name().into_iter();
+        let counted = tools.map(|tool| {
+            let (seconds, totals) = tool.seconds(from, now);
+            let shed = tool.shed().filter(|(_, count)| *count > 0);
+            Counted {
+                name: Arc::clone(&tool.name),
+                active: tool.active.load(Ordering::Relaxed),
+                totals,
+                seconds,
+                shed: shed.map(|(cause, count)| (cause.name(), count)).collect(),
+            }
+        });
+        counted.filter(|tool| tool.totals.ended > 0 || tool.active > 0).collect()
+    }
+
+    fn failure(&self, call: &Watching) -> Failure {
+        let (code, _, message) = call.end();
+        let ran = call.ran.get();
+        Failure {
+            number: 0,
+            at: SystemTime::now(),
+            tool: Arc::clone(&call.tool.name),
+            protocol: call.protocol.name(),
+            status: status(code),
+            message: message.unwrap_or_default().into(),
+            traceback: call.traceback(),
+            took: call.took().as_secs_f64(),
+            pid: ran.map_or(0, |ran| ran.record.pid),
+            attempts: ran.map_or(0, |ran| ran.attempts),
+            trace: call.trace.as_ref().and_then(Trace::numbers).map(|(trace, _)| trace),
+        }
+    }
+
     /// All numbers.
     fn families(&self) -> Vec<Family> {
-        let mut families = meters::families(self.tools_by_name().into_iter());
-        families.extend(sessions::families(self.sessions.iter()));
+        let mut families = meters::families(self.tools_by_name().iter());
+        families.extend(sessions::families(self.sessions.get().values()));
         families.extend(self.requests.families());
         families.extend(pools::families(&(self.now)()));
         let mut lost = Family::new(Name::Lost);
@@ -173,10 +269,10 @@ impl Telemetry {
         families
     }
 
-    fn tools_by_name(&self) -> Vec<&Arc<OfTool>> {
-        let mut tools: Vec<_> = self.tools.values().collect();
+    fn tools_by_name(&self) -> Vec<Arc<OfTool>> {
+        let mut tools: Vec<_> = self.tools.get().values().cloned().collect();
         tools.sort_by(|one, other| one.name.cmp(&other.name));
-        tools.push(&self.unknown);
+        tools.push(Arc::clone(&self.unknown));
         tools
     }
 

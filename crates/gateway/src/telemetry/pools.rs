@@ -17,6 +17,8 @@ pub struct Now {
     pub shared_bytes: u64,
     /// Whether calls can be taken.
     pub ready: bool,
+    /// Results that the server keeps, and their bytes, if it has a cache.
+    pub cached: Option<(usize, usize)>,
 }
 
 const STATES: [(WorkerState, &str); 5] = [
@@ -98,6 +100,10 @@ pub(super) fn families(now: &Now) -> Vec<Family> {
         }
     }
     add(Name::SharedBytes, &[], Value::Whole(now.shared_bytes));
+    if let Some((entries, bytes)) = now.cached {
+        add(Name::CacheEntries, &[], whole(entries));
+        add(Name::CacheBytes, &[], whole(bytes));
+    }
     add(Name::Ready, &[], Value::Real(f64::from(u8::from(now.ready))));
     made
 }
@@ -137,7 +143,12 @@ mod tests {
 
     #[test]
     fn a_pool_s_numbers_have_its_name_and_their_sort() {
-        let now = Now { pools: vec![("p".into(), statistics())], shared_bytes: 11, ready: true };
+        let now = Now {
+            pools: vec![("p".into(), statistics())],
+            shared_bytes: 11,
+            ready: true,
+            cached: Some((2, 9)),
+        };
         let families = families(&now);
         let value = |name: Name, wanted: &[(&str, &str)]| {
             let family = families.iter().find(|family| family.name == name).expect("the family");
@@ -155,5 +166,6 @@ mod tests {
         assert!(matches!(value(Name::Memory, &[("worker", "0")]), Some(Value::Whole(1..))));
         assert_eq!(value(Name::Memory, &[("worker", "1")]), None, "it is being forked");
         assert_eq!(value(Name::SharedBytes, &[]), Some(Value::Whole(11)));
+        assert_eq!(value(Name::CacheEntries, &[]), Some(Value::Whole(2)));
     }
 }

@@ -13,7 +13,7 @@ use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder, NoLabelSet, 
 use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::{Registry, Unit};
 
-use super::families::{BOUNDS, Counts, Family, Kind, Value};
+use super::families::{Counts, Family, Kind, Value};
 
 /// The form of a text of metrics.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -111,8 +111,8 @@ fn put(metric: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> Result<(), 
         (_, Value::Whole(number)) => metric.encode_gauge(number),
         (_, Value::Real(number)) => metric.encode_gauge(number),
         (_, Value::Spread(counts)) => {
-            let Counts { buckets, sum } = &**counts;
-            let bounds = BOUNDS.into_iter().chain([f64::INFINITY]);
+            let Counts { bounds, buckets, sum } = &**counts;
+            let bounds = bounds.iter().copied().chain([f64::INFINITY]);
             let buckets: Vec<(f64, u64)> = bounds.zip(buckets.iter().copied()).collect();
             let count = buckets.iter().map(|(_, count)| count).sum();
             metric.encode_histogram::<NoLabelSet>(*sum, count, &buckets, None)
@@ -124,7 +124,7 @@ fn put(metric: &mut MetricEncoder<'_>, kind: Kind, value: &Value) -> Result<(), 
 mod tests {
     use std::sync::Arc;
 
-    use super::super::families::Name;
+    use super::super::families::{BOUNDS, Name};
     use super::*;
 
     fn family(name: Name, labels: &[(&'static str, &str)], value: Value) -> Family {
@@ -145,7 +145,7 @@ mod tests {
                 family(
                     Name::RunTimes,
                     &[("tool", "t")],
-                    Value::Spread(Box::new(Counts { buckets, sum: 0.5 })),
+                    Value::Spread(Box::new(Counts { bounds: &BOUNDS, buckets, sum: 0.5 })),
                 ),
                 family(Name::SharedBytes, &[], Value::Whole(9)),
                 family(Name::Saturation, &[("pool", "p")], Value::Real(0.5)),

@@ -1,9 +1,11 @@
 //! What is counted of sessions: those that are open, and how they began and ended.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use super::families::{Family, Name, Value};
+use crate::tool::Tools;
 
 /// Why a session ended.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -47,10 +49,6 @@ impl OfSessions {
         Self { name, opened: AtomicU64::new(0), ended: Default::default() }
     }
 
-    pub(super) fn is_of(&self, name: &str) -> bool {
-        *self.name == *name
-    }
-
     /// One has opened.
     pub(crate) fn opened(&self) {
         self.opened.fetch_add(1, Ordering::Relaxed);
@@ -60,6 +58,17 @@ impl OfSessions {
     pub(crate) fn ended(&self, why: Ended) {
         self.ended[why as usize].fetch_add(1, Ordering::Relaxed);
     }
+}
+
+/// What is counted of sessions so far, and of these tools' from now on.
+pub(super) fn counted(
+    mut counted: BTreeMap<Arc<str>, Arc<OfSessions>>,
+    tools: &Tools,
+) -> BTreeMap<Arc<str>, Arc<OfSessions>> {
+    for name in tools.sessions().map(|one| one.name()) {
+        counted.entry(Arc::clone(name)).or_insert_with(|| Arc::new(OfSessions::new(Arc::clone(name))));
+    }
+    counted
 }
 
 /// The families of these sessions.

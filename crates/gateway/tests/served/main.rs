@@ -115,7 +115,12 @@ impl Runner for Stub {
     }
 
     fn now(&self) -> Now {
-        Now { pools: Vec::new(), shared_bytes: 5, ready: self.0.open.load(Ordering::SeqCst) }
+        Now {
+            pools: Vec::new(),
+            shared_bytes: 5,
+            ready: self.0.open.load(Ordering::SeqCst),
+            ..Now::default()
+        }
     }
 
     fn readiness(&self) -> Readiness {
@@ -158,6 +163,9 @@ fn tool(name: &str, streams: bool) -> Tool {
         deadline: None,
         hang: None,
         retries: 0,
+        batch: None,
+        cache_ttl: None,
+        generation: 0,
         engine: 0,
         function: None,
     }

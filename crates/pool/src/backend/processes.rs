@@ -7,6 +7,7 @@ mod answers;
 pub(crate) mod asking;
 mod calling;
 pub(crate) mod dispatch;
+mod doing;
 mod eviction;
 pub(crate) mod hangs;
 mod items;
@@ -47,7 +48,7 @@ use crate::payload::Payload;
 use crate::pool::{Backend, Capabilities, Interrupted, Lifecycle, Pool, PoolState, Which};
 use crate::pulse::Progress;
 use crate::session::Session;
-use crate::statistics::{WorkerState, WorkerStatistics};
+use crate::statistics::{Doing, WorkerState, WorkerStatistics};
 use crate::supervisor::{Employer, Supervisor, WorkerEvent};
 use crate::task::{Stage, Task};
 use crate::zygote::{Zygote, ZygoteCommand};
@@ -330,6 +331,19 @@ impl Backend for Processes {
         };
         let workers = members.workers.iter().flatten().map(tell).collect();
         (running, members.outstanding.saturating_sub(running), workers)
+    }
+
+    fn doing(members: &Crew) -> Vec<Doing> {
+        if members.outstanding == 0 {
+            return Vec::new();
+        }
+        members.workers.iter().flatten().flat_map(|worker| members.doing_of(worker)).collect()
+    }
+
+    fn process(members: &Crew, number: u64) -> Option<(i32, Arc<OwnedFd>)> {
+        let worker = members.workers.iter().flatten().find(|worker| worker.tenure.number == number)?;
+        // The pidfd, not the number that the worker says of itself, names the process.
+        Some((worker.pid, Arc::clone(worker.pidfd.as_ref()?))).filter(|(pid, _)| *pid > 0)
     }
 
     fn advice(members: &Crew) -> Option<Arc<str>> {

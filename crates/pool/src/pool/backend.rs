@@ -21,7 +21,7 @@ use crate::outcome::{Record, Reply};
 use crate::payload::Payload;
 use crate::pulse::Progress;
 use crate::session::{COMMON, Session};
-use crate::statistics::WorkerStatistics;
+use crate::statistics::{Doing, WorkerStatistics};
 use crate::task::Task;
 use crate::times::Times;
 
@@ -321,6 +321,16 @@ pub(crate) trait Backend: Debug + Sized + Send + Sync + 'static {
 
     /// Running tasks, other tasks that workers have, and the record of each worker.
     fn statistics(state: &PoolState<Self>) -> (usize, usize, Vec<WorkerStatistics>);
+
+    /// What worker processes run.
+    fn doing(_members: &Self::Members) -> Vec<Doing> {
+        Vec::new()
+    }
+
+    /// The process of the worker of this number.
+    fn process(_members: &Self::Members, _number: u64) -> Option<(i32, Arc<OwnedFd>)> {
+        None
+    }
 
     /// Why there are fewer workers than there should be, while that is so.
     fn shortage(_members: &Self::Members) -> Option<Arc<str>> {

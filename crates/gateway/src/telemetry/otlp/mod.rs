@@ -94,6 +94,13 @@ impl Otlp {
         }
     }
 
+    /// A batch goes to a worker.
+    pub(super) fn batched(&self, tool: &str, size: usize) {
+        if let Some(numbers) = &self.numbers {
+            numbers.batched(tool, size);
+        }
+    }
+
     /// A request has its answer's head.
     pub(super) fn request(&self, attributes: &dyn Fn() -> Vec<KeyValue>, took: Duration) {
         if let Some(numbers) = &self.numbers {

@@ -15,7 +15,7 @@ use opentelemetry_sdk::metrics::SdkMeterProvider;
 use ropewalk_sync::Mutex;
 
 use super::super::call::Watching;
-use super::super::families::{BOUNDS, Family, Kind, Name, TABLE, Value};
+use super::super::families::{BOUNDS, Family, Kind, Name, SIZES, TABLE, Value};
 use super::sender::Sender;
 use super::{Export, endpoint, refused, scope};
 
@@ -30,6 +30,7 @@ pub(super) struct Numbers {
     queue: Histogram<f64>,
     run: Histogram<f64>,
     requests: Histogram<f64>,
+    batches: Histogram<f64>,
 }
 
 /// What gives the families of all numbers.
@@ -59,17 +60,23 @@ impl Numbers {
         }
         let spread = |name: Name| {
             let definition = name.definition();
+            let bounds = if name == Name::Batches { SIZES } else { BOUNDS };
             let builder = meter.f64_histogram(definition.name).with_unit(definition.unit);
-            builder.with_description(definition.help).with_boundaries(BOUNDS.to_vec()).build()
+            builder.with_description(definition.help).with_boundaries(bounds.to_vec()).build()
         };
-        let [calls, queue, run, requests] =
-            [Name::CallTimes, Name::QueueTimes, Name::RunTimes, Name::Requests].map(spread);
-        Ok(Self { provider, calls, queue, run, requests })
+        let [calls, queue, run, requests, batches] =
+            [Name::CallTimes, Name::QueueTimes, Name::RunTimes, Name::Requests, Name::Batches].map(spread);
+        Ok(Self { provider, calls, queue, run, requests, batches })
     }
 
     /// A request has the head of its answer.
     pub(super) fn request(&self, took: Duration, attributes: &[KeyValue]) {
         self.requests.record(took.as_secs_f64(), attributes);
+    }
+
+    /// A batch goes to a worker.
+    pub(super) fn batched(&self, tool: &str, size: usize) {
+        self.batches.record(size as f64, &[KeyValue::new("tool", tool.to_owned())]);
     }
 
     /// Exports what is left, and ends.

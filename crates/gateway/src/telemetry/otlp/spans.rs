@@ -79,6 +79,10 @@ impl Spans {
                 attributes.push(KeyValue::new("mcp.method.name", "tools/call"));
                 format!("tools/call {tool}")
             }
+            Protocol::Zmq => {
+                attributes.push(KeyValue::new("messaging.system", "zeromq"));
+                format!("process {tool}")
+            }
             Protocol::Grpc | Protocol::GrpcWeb | Protocol::Connect => {
                 let system = if call.protocol == Protocol::Connect { "connectrpc" } else { "grpc" };
                 attributes.push(KeyValue::new("rpc.system.name", system));

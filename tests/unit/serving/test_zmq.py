@@ -1,0 +1,185 @@
+"""Calls by messages of ZeroMQ, from clients of libzmq."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.tasks import Gate
+from tests.unit.serving.conftest import call
+from tests.unit.serving.test_batch import until
+
+from ropewalk.serving import Server, ServingError
+
+zmq = pytest.importorskip("zmq")
+
+
+@pytest.fixture(scope="module")
+def served(app: Path) -> Iterator[Server]:
+    """A server with one worker and an endpoint."""
+    with Server(app, http="127.0.0.1:0", zmq="tcp://127.0.0.1:*", workers=1) as made:
+        assert made.wait_ready(60)
+        yield made
+
+
+class Client:
+    """A DEALER, and its messages as JSON."""
+
+    def __init__(self, endpoint: str, kind: int = zmq.DEALER) -> None:
+        self.context = zmq.Context()
+        self.socket = self.context.socket(kind)
+        self.socket.setsockopt(zmq.LINGER, 0)
+        self.socket.setsockopt(zmq.RCVTIMEO, 60_000)
+        self.socket.connect(endpoint)
+
+    def send(self, id: bytes, tool: str, arguments: Any = None, **more: Any) -> None:
+        said = {"tool": tool, "arguments": arguments or {}, **more}
+        self.socket.send_multipart([id, json.dumps(said).encode()])
+
+    def receive(self) -> tuple[bytes, bytes, Any]:
+        id, kind, body = self.socket.recv_multipart()
+        return id, kind, json.loads(body) if body else None
+
+    def close(self) -> None:
+        self.socket.close()
+        self.context.term()
+
+
+@pytest.fixture
+def client(served: Server) -> Iterator[Client]:
+    """A client of the server."""
+    made = Client(served.zmq or "")
+    yield made
+    made.close()
+
+
+def test_calls_are_answered_by_their_ids(client: Client) -> None:
+    for number in range(20):
+        client.send(b"%d" % number, "add", {"a": number})
+    found = {id: (kind, body) for id, kind, body in (client.receive() for _ in range(20))}
+    assert found == {b"%d" % number: (b"result", number + 1) for number in range(20)}
+
+
+def test_protobuf_is_answered_by_protobuf(client: Client) -> None:
+    arguments = b'\x0a\x07{"a":4}'
+    client.socket.send_multipart([b"1", b"\x0a\x03add" + b"\x12" + bytes([len(arguments)]) + arguments])
+    # An ExecuteResponse with a Value of JSON.
+    assert client.socket.recv_multipart() == [b"1", b"result", b"\x0a\x03\x0a\x015"]
+
+
+def test_a_stream_sends_each_item(client: Client) -> None:
+    client.send(b"s", "count", {"n": 300})
+    said = [client.receive() for _ in range(301)]
+    assert said == [*((b"s", b"item", n) for n in range(300)), (b"s", b"end", None)]
+    client.send(b"t", "fails_late", {"n": 2})
+    kinds = [client.receive()[1] for _ in range(3)]
+    assert kinds == [b"item", b"item", b"error"]
+
+
+def test_a_stream_waits_for_a_slow_client_and_ends_when_it_leaves(
+    client: Client, served: Server, gate: Gate
+) -> None:
+    client.send(b"e", "endless", {"folder": str(gate.folder)})
+    assert client.receive() == (b"e", b"item", 0)
+    client.socket.send_multipart([b"e"])
+    until(lambda: bool(gate.marks("closed")))
+    # The worker is free.
+    assert call(served, "add", {"a": 1}).json == 2
+
+
+def test_failures_are_those_of_http(client: Client) -> None:
+    client.send(b"1", "divide", {"a": 1, "b": 0})
+    id, kind, body = client.receive()
+    assert (id, kind, body["error"]["code"]) == (b"1", b"error", "UNKNOWN")
+    client.send(b"2", "add", {"a": "x"})
+    assert client.receive()[2]["error"]["violations"][0]["field"] == "a"
+    client.send(b"3", "nothing")
+    assert client.receive()[2]["error"]["code"] == "NOT_FOUND"
+
+
+def test_metadata_and_deadlines_reach_the_tool(client: Client) -> None:
+    client.send(b"1", "metadata", metadata={"user": "me"})
+    assert client.receive() == (b"1", b"result", {"user": "me"})
+    client.send(b"2", "slow", timeout=0.01)
+    assert client.receive()[2]["error"]["code"] == "DEADLINE_EXCEEDED"
+
+
+def test_a_call_is_cancelled_by_its_id(client: Client, gate: Gate) -> None:
+    client.send(b"long", "polite", {"folder": str(gate.folder)})
+    until(lambda: bool(gate.marks("begun")))
+    client.send(b"long", "add", {"a": 1})
+    assert "a call with this id runs" in client.receive()[2]["error"]["message"]
+    client.socket.send_multipart([b"long"])
+    until(lambda: bool(gate.marks("stopped")))
+    client.send(b"next", "add", {"a": 1})
+    assert client.receive() == (b"next", b"result", 2)
+
+
+@pytest.mark.parametrize(
+    "parts",
+    [
+        [b"1", b"{"],
+        [b"1", b"\xff\xff\xff"],
+        [b"1", b"{}", b"", b""],
+        [b"x" * 65, b"{}"],
+        [b"1", b""],
+        [b"1", b'{"tool": 1}'],
+    ],
+)
+def test_nonsense_is_answered_by_an_error(client: Client, parts: list[bytes]) -> None:
+    client.socket.send_multipart(parts)
+    assert client.receive()[1] == b"error"
+    client.send(b"2", "add", {"a": 1})
+    assert client.receive() == (b"2", b"result", 2)
+
+
+def test_a_request_socket_is_a_client(served: Server) -> None:
+    client = Client(served.zmq or "", zmq.REQ)
+    try:
+        for number in range(3):
+            client.send(b"id", "add", {"a": number})
+            assert client.receive() == (b"id", b"result", number + 1)
+    finally:
+        client.close()
+
+
+def test_callers_need_a_token(tmp_path: Path, make_server: Callable[..., Server]) -> None:
+    tokens = tmp_path / "tokens"
+    tokens.write_text("secret\n")
+    endpoint = f"ipc://{tmp_path}/socket"
+    server = make_server(zmq=endpoint, token_file=tokens)
+    assert server.zmq == endpoint
+    client = Client(endpoint)
+    try:
+        client.send(b"1", "add", {"a": 1})
+        assert client.receive()[2]["error"]["code"] == "UNAUTHENTICATED"
+        client.send(b"2", "metadata", metadata={"authorization": "Bearer secret", "user": "me"})
+        # The tool does not see the token.
+        assert client.receive() == (b"2", b"result", {"user": "me"})
+    finally:
+        client.close()
+
+
+def test_what_has_begun_is_answered_before_the_server_ends(
+    app: Path, gate: Gate, make_server: Callable[..., Server]
+) -> None:
+    server = make_server(zmq="tcp://127.0.0.1:*")
+    client = Client(server.zmq or "")
+    try:
+        client.send(b"1", "hold", {"folder": str(gate.folder)})
+        until(lambda: bool(gate.marks()))
+        gate.open()
+        assert server.drain(30)
+        assert client.receive()[1] == b"result"
+    finally:
+        client.close()
+
+
+def test_an_open_endpoint_needs_tokens(app: Path) -> None:
+    with pytest.raises(ServingError, match="open to other machines"):
+        Server(app, zmq="tcp://0.0.0.0:0").start()
+    with pytest.raises(ValueError, match="zmq must be an endpoint"):
+        Server(app, zmq="127.0.0.1:5555")
