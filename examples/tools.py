@@ -75,3 +75,22 @@ def wait(seconds: float) -> str:
             return "cancelled"
         time.sleep(0.005)
     return "waited"
+
+
+@tool(session=True, idle_timeout=60)
+class Walk:
+    """A walk on a plane, which remembers where it is."""
+
+    def __init__(self, start: Point) -> None:
+        self._at = start
+
+    def go(self, dx: float = 0.0, dy: float = 0.0) -> Point:
+        """Takes a step, and gives the new place."""
+        self._at = Point(self._at.x + dx, self._at.y + dy)
+        return self._at
+
+    def spiral(self, steps: int) -> Iterator[Point]:
+        """Takes steps that grow, and gives each place."""
+        for step in range(steps):
+            dx, dy = ((1, 0), (0, 1), (-1, 0), (0, -1))[step % 4]
+            yield self.go(dx * step, dy * step)

@@ -22,6 +22,17 @@ class _Described(Protocol):
     pool: int
     call: Any
 
+class _DescribedSession(Protocol):
+    """A session, as the gateway takes it. Its name is that of what opens it."""
+
+    idle_timeout: float
+    @property
+    def open(self) -> _Described: ...
+    @property
+    def methods(self) -> Sequence[_Described]: ...
+    @property
+    def close(self) -> _Described | None: ...
+
 class _Wanted(Protocol):
     """How the gateway listens. Addresses are an IP and a port; sizes are bytes, times seconds.
 
@@ -41,6 +52,7 @@ class _Wanted(Protocol):
     otlp: str | None
     otlp_ca: str | None
     log: str
+    sessions: int
     cache_size: int
     zmq: str | None
     dashboard: bool
@@ -50,7 +62,13 @@ class _Wanted(Protocol):
 class Gateway:
     """A server that runs."""
 
-    def __new__(cls, pools: list[Any], tools: Sequence[_Described], settings: _Wanted) -> Gateway: ...
+    def __new__(
+        cls,
+        pools: list[Any],
+        tools: Sequence[_Described],
+        sessions: Sequence[_DescribedSession],
+        settings: _Wanted,
+    ) -> Gateway: ...
     @property
     def addresses(self) -> tuple[str | None, str | None]: ...
     @property
@@ -64,7 +82,13 @@ class Gateway:
     def admit(self, clients: list[Any], rate: tuple[float, int] | None) -> None: ...
     def certify(self) -> None: ...
     def not_ready(self) -> tuple[str, bool] | None: ...
-    def reload(self, pools: list[Any], tools: Sequence[_Described], timeout: float) -> bool: ...
+    def reload(
+        self,
+        pools: list[Any],
+        tools: Sequence[_Described],
+        sessions: Sequence[_DescribedSession],
+        timeout: float,
+    ) -> bool: ...
     @staticmethod
     def end_idle_zygotes() -> None: ...
     def change_log(self, log: str) -> None: ...

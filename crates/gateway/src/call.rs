@@ -12,9 +12,9 @@ use tokio::sync::watch;
 use ropewalk_pool::Engine;
 pub use ropewalk_pool::Progress;
 
-use crate::failed::Failed;
+use crate::failed::{Code, Failed};
 use crate::telemetry::{Now, Watched};
-use crate::tool::Tool;
+use crate::tool::{SessionTool, Tool};
 
 /// What bytes are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -132,6 +132,15 @@ pub trait Runner: Send + Sync + 'static {
     /// Begins a call of a tool that streams.
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<Items, Failed>>;
 
+    /// Finds a place for the state of a session.
+    ///
+    /// # Errors
+    ///
+    /// When there is no worker for it, or the runner keeps no states.
+    fn seat(&self, _of: &SessionTool) -> Result<Arc<dyn Seat>, Failed> {
+        Err(Failed::new(Code::Internal, "no pool keeps the states of sessions"))
+    }
+
     /// Whether it takes calls.
     fn readiness(&self) -> Readiness;
 
@@ -142,4 +151,17 @@ pub trait Runner: Send + Sync + 'static {
     fn engines(&self) -> Vec<Engine> {
         Vec::new()
     }
+}
+
+/// The place of a session's state: one worker, in which its calls run one after the other. Dropping it lets the state
+/// go. Dropping a future of it gives the call up, as with a [`Runner`].
+pub trait Seat: Send + Sync + 'static {
+    /// Runs a call, and gives its result.
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, Failed>>;
+
+    /// Begins a call of an operation that streams.
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<Items, Failed>>;
+
+    /// Why the state is gone, if its worker is.
+    fn lost(&self) -> Option<Failed>;
 }

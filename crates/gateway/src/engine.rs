@@ -12,18 +12,20 @@ use futures::stream;
 use ropewalk_pool::codec::{Frame, Loans, limits};
 use ropewalk_pool::wire::{flags, form};
 use ropewalk_pool::{
-    Beside, Call, Credit, Engine, Item, Items as Came, Options, Outcome, Payload, Rare, Reply, Task,
+    Beside, Call, Credit, Engine, Item, Items as Came, Mode, Options, Outcome, Payload, Rare, Reply, Session,
+    SessionSettings, Task,
 };
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
-use crate::call::{Answer, Items, Readiness, Reports, Request, Runner};
+use crate::call::{Answer, Items, Readiness, Reports, Request, Runner, Seat};
 use crate::depth;
 use crate::driver::Driver;
 use crate::envelope;
 use crate::explain::Exceptions;
 use crate::failed::{Code, Failed, Shed};
 use crate::telemetry::{Now, Watched};
+use crate::tool::{SessionTool, Tool};
 
 /// Items of a stream that its worker may be ahead of the client.
 const AHEAD: u32 = 64;
@@ -44,28 +46,63 @@ impl Engines {
         Self { drivers, warm: AtomicBool::new(false), exceptions }
     }
 
-    /// Submits a call; `ahead` items may be unread if it is a stream.
-    fn begin(&self, request: &Request, ahead: u32) -> Result<Running, Failed> {
-        let tool = &request.tool;
-        let nowhere = || Failed::new(Code::Internal, format!("no pool runs the tool {:?}", tool.name));
-        let driver = self.drivers.get(tool.engine).ok_or_else(nowhere)?;
-        let function = tool.function.as_ref().ok_or_else(nowhere)?;
-        let left = request.deadline.map(|at| at.saturating_duration_since(Instant::now()));
-        if left == Some(Duration::ZERO) {
-            let failed = Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed");
-            return Err(failed.shed(Shed::Deadline));
-        }
-        depth::check(request.form, &request.arguments)?;
-        let payload = placed(driver.engine(), request)?;
-        let deadline = left.into_iter().chain(tool.deadline).min();
-        let limits = Rare { timeout: tool.timeout, deadline, hang: tool.hang, ..Rare::default() };
-        let options = Options { retries: tool.retries, stream: ahead, ..limits.into() };
-        let call = Call::remote(Arc::clone(function), payload);
-        match driver.engine().submit(call, 0, options, true) {
-            Ok(task) => Ok(Running { driver: Arc::clone(driver), task, watched: request.watched.clone() }),
-            Err(refused) => Err(Failed::from(&refused.1)),
-        }
+    /// The driver of a tool's pool.
+    fn driver(&self, tool: &Tool) -> Result<&Arc<Driver>, Failed> {
+        self.drivers.get(tool.engine).ok_or_else(|| nowhere(tool))
     }
+}
+
+fn nowhere(tool: &Tool) -> Failed {
+    Failed::new(Code::Internal, format!("no pool runs the tool {:?}", tool.name))
+}
+
+/// Submits a call; `ahead` items may be unread if it is a stream. One of a session goes to the session's worker.
+fn begin(
+    driver: &Arc<Driver>,
+    request: &Request,
+    ahead: u32,
+    session: Option<u32>,
+) -> Result<Running, Failed> {
+    let tool = &request.tool;
+    let function = tool.function.as_ref().ok_or_else(|| nowhere(tool))?;
+    let left = request.deadline.map(|at| at.saturating_duration_since(Instant::now()));
+    if left == Some(Duration::ZERO) {
+        let failed = Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed");
+        return Err(failed.shed(Shed::Deadline));
+    }
+    depth::check(request.form, &request.arguments)?;
+    let payload = placed(driver.engine(), request)?;
+    let deadline = left.into_iter().chain(tool.deadline).min();
+    let limits = Rare { timeout: tool.timeout, deadline, hang: tool.hang, ..Rare::default() };
+    let options = Options { retries: tool.retries, stream: ahead, session, ..limits.into() };
+    let call = Call::remote(Arc::clone(function), payload);
+    match driver.engine().submit(call, 0, options, true) {
+        Ok(task) => Ok(Running { driver: Arc::clone(driver), task, watched: request.watched.clone() }),
+        Err(refused) => Err(Failed::from(&refused.1)),
+    }
+}
+
+/// Waits for the result of a call.
+async fn finished(running: Running, request: &Request, exceptions: &Exceptions) -> Result<Answer, Failed> {
+    let mut reporting = Reporting::new(request);
+    running.ended(&running.task, reporting.as_mut()).await;
+    if let Some(reporting) = &mut reporting {
+        running.report(reporting);
+    }
+    envelope::answer(reply(&running.task, exceptions).await?)
+}
+
+/// The items of a stream that has begun.
+fn items(running: Running, request: &Request, exceptions: &Arc<Exceptions>) -> Items {
+    let reader = Reader {
+        running,
+        exceptions: Arc::clone(exceptions),
+        reporting: Reporting::new(request),
+        came: Came::default(),
+        unsaid: Credit::default(),
+        ended: false,
+    };
+    stream::unfold(reader, Reader::next).boxed()
 }
 
 /// The reply of a task that has ended well.
@@ -262,29 +299,32 @@ impl Drop for Reader {
 impl Runner for Engines {
     fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, Failed>> {
         Box::pin(async move {
-            let running = self.begin(&request, 0)?;
-            let mut reporting = Reporting::new(&request);
-            running.ended(&running.task, reporting.as_mut()).await;
-            if let Some(reporting) = &mut reporting {
-                running.report(reporting);
-            }
-            envelope::answer(reply(&running.task, &self.exceptions).await?)
+            let running = begin(self.driver(&request.tool)?, &request, 0, None)?;
+            finished(running, &request, &self.exceptions).await
         })
     }
 
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<Items, Failed>> {
         Box::pin(async move {
-            let reader = Reader {
-                running: self.begin(&request, AHEAD)?,
-                exceptions: Arc::clone(&self.exceptions),
-                reporting: Reporting::new(&request),
-                came: Came::default(),
-                unsaid: Credit::default(),
-                ended: false,
-            };
-            let items: Items = stream::unfold(reader, Reader::next).boxed();
-            Ok(items)
+            let running = begin(self.driver(&request.tool)?, &request, AHEAD, None)?;
+            Ok(items(running, &request, &self.exceptions))
         })
+    }
+
+    fn seat(&self, of: &SessionTool) -> Result<Arc<dyn Seat>, Failed> {
+        let driver = self.driver(&of.open)?;
+        let settings = SessionSettings {
+            name: Arc::clone(of.name()),
+            mode: Mode::Queue,
+            // An actor that is not made again: its state is gone with its worker, and the caller must know.
+            restarts: Some(0),
+            arguments: Payload { bytes: envelope::empty_state(of.name()), ..Payload::default() },
+            ..SessionSettings::default()
+        };
+        let session = driver.engine().open_session(settings);
+        let session = session.ok_or_else(|| Failed::new(Code::Unavailable, "the server is leaving"))?;
+        let (driver, exceptions) = (Arc::clone(driver), Arc::clone(&self.exceptions));
+        Ok(Arc::new(Kept { driver, session, exceptions }))
     }
 
     fn now(&self) -> Now {
@@ -322,5 +362,44 @@ impl Runner for Engines {
             self.warm.store(true, Ordering::Relaxed);
         }
         Readiness::Ready
+    }
+}
+
+/// A session of a pool, whose tasks are the calls of one session of a tool.
+struct Kept {
+    driver: Arc<Driver>,
+    session: Arc<Session>,
+    exceptions: Arc<Exceptions>,
+}
+
+impl Seat for Kept {
+    fn call(&self, request: Request) -> BoxFuture<'_, Result<Answer, Failed>> {
+        Box::pin(async move {
+            let running = begin(&self.driver, &request, 0, Some(self.session.id))?;
+            finished(running, &request, &self.exceptions).await
+        })
+    }
+
+    fn stream(&self, request: Request) -> BoxFuture<'_, Result<Items, Failed>> {
+        Box::pin(async move {
+            let running = begin(&self.driver, &request, AHEAD, Some(self.session.id))?;
+            Ok(items(running, &request, &self.exceptions))
+        })
+    }
+
+    fn lost(&self) -> Option<Failed> {
+        let engine = self.driver.engine();
+        // A pool that a reload has replaced takes no calls any more, and a broken one has no workers.
+        let closed = || {
+            engine.is_closed().then(|| Failed::new(Code::Unavailable, "the session is lost with its pool"))
+        };
+        let failure = self.session.lost().or_else(|| engine.broken());
+        failure.map(|failure| Failed::from(&failure)).or_else(closed)
+    }
+}
+
+impl Drop for Kept {
+    fn drop(&mut self) {
+        self.driver.engine().close_session(&self.session);
     }
 }

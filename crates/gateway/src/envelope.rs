@@ -22,6 +22,7 @@ const PROTO: [u8; 2] = [0x80, 5];
 const FRAME: u8 = 0x95;
 const BININT1: u8 = b'K';
 const SHORT_BINBYTES: u8 = b'C';
+const SHORT_BINUNICODE: u8 = 0x8c;
 const BINBYTES: u8 = b'B';
 const BINBYTES8: u8 = 0x8e;
 const MARK: u8 = b'(';
@@ -89,6 +90,19 @@ impl<'a> Call<'a> {
             push(&mut self.pickle, part);
         }
     }
+}
+
+/// The pickle of `((), {}, name)`: what makes the state of a session, which is empty until its first call. A name is
+/// at most 64 bytes long.
+pub(crate) fn empty_state(name: &str) -> Vec<u8> {
+    let mut pickle = PROTO.to_vec();
+    pickle.extend([EMPTY_TUPLE, EMPTY_DICT, SHORT_BINUNICODE]);
+    let name = name.as_bytes();
+    let name = name.get(..name.len().min(64)).unwrap_or_default();
+    pickle.push(name.len() as u8);
+    pickle.extend_from_slice(name);
+    pickle.extend([TUPLE3, STOP]);
+    pickle
 }
 
 fn push(pickle: &mut Vec<u8>, bytes: &[u8]) {
@@ -359,6 +373,11 @@ mod tests {
         let far =
             Reply { flags: flags::DESCRIBED, bytes: table::write(0, &parts, &[]), segments: Vec::new() };
         assert!(answer(&far).is_err());
+    }
+
+    #[test]
+    fn an_empty_state_has_no_more_than_a_name() {
+        assert_eq!(empty_state("ab"), b"\x80\x05)}\x8c\x02ab\x87.");
     }
 
     #[test]

@@ -184,6 +184,11 @@ impl Failed {
         format!("{text} {:?}", shortened(name))
     }
 
+    /// There is no session of this name to open.
+    pub(crate) fn no_session(name: &str) -> Self {
+        Self::new(Code::NotFound, format!("there is no session named {:?}", shortened(name)))
+    }
+
     /// The same, with a status of HTTP of its own.
     pub(crate) fn with_status(mut self, status: http::StatusCode) -> Self {
         self.status = Some(status);
@@ -285,7 +290,8 @@ mod tests {
 
     #[test]
     fn long_names_of_callers_are_cut_in_texts() {
-        let failed = Failed::no_tool(&"ü".repeat(1000));
-        assert!(failed.message.chars().count() < 100, "{}", failed.message);
+        for failed in [Failed::no_tool, Failed::no_session].map(|failed| failed(&"ü".repeat(1000))) {
+            assert!(failed.message.chars().count() < 100, "{}", failed.message);
+        }
     }
 }

@@ -10,9 +10,10 @@ use futures::future::BoxFuture;
 use ropewalk_pool::Engine;
 use ropewalk_sync::Mutex;
 
-use crate::call::{Answer, Items, Readiness, Request, Runner};
+use crate::call::{Answer, Items, Readiness, Request, Runner, Seat};
 use crate::failed::{Code, Failed, Shed};
 use crate::telemetry::Now;
+use crate::tool::SessionTool;
 
 /// See the module.
 pub struct Generations(Mutex<State>);
@@ -67,6 +68,10 @@ impl Runner for Generations {
 
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<Items, Failed>> {
         Box::pin(async move { self.of(request.tool.generation)?.stream(request).await })
+    }
+
+    fn seat(&self, of: &SessionTool) -> Result<Arc<dyn Seat>, Failed> {
+        self.of(of.open.generation)?.seat(of)
     }
 
     fn readiness(&self) -> Readiness {

@@ -6,25 +6,12 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use http::header::{AUTHORIZATION, HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
+use http::header::{HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::uri::Authority;
-use http::{Extensions, HeaderMap};
-use ropewalk_sync::Mutex;
 
-use crate::clients::{Caller, Clients, Peer, Stranger};
+use crate::clients::{Roster, Shown, Stranger};
 use crate::failed::{Code, Failed};
 use crate::http::skip;
-
-/// The token that the headers show.
-pub(crate) fn bearer(headers: &HeaderMap) -> Option<&[u8]> {
-    token_of(headers.get(AUTHORIZATION)?.as_bytes())
-}
-
-/// The token of `Authorization: Bearer TOKEN` (RFC 6750, section 2.1).
-pub(crate) fn token_of(value: &[u8]) -> Option<&[u8]> {
-    let (scheme, token) = value.split_at_checked(7)?;
-    scheme.eq_ignore_ascii_case(b"bearer ").then_some(token)
-}
 
 /// Whether a host, with its port, is this machine by a name that no other can have.
 fn is_this_machine(host: &[u8]) -> bool {
@@ -62,46 +49,21 @@ fn is_misnamed(request: &Request) -> bool {
 pub(crate) const PUBLIC: [&str; 6] =
     ["/healthz", "/readyz", "/", "/dashboard.css", "/dashboard.js", "/dashboard.svg"];
 
-/// Where a request came from.
-pub(crate) fn peer(extensions: &Extensions) -> Peer {
-    extensions.get().cloned().unwrap_or_default()
-}
-
 /// Whose requests are served.
 pub(crate) struct Guard {
-    clients: Mutex<Arc<Clients>>,
+    roster: Arc<Roster>,
     /// Whether the server listens to this machine alone.
     is_local: bool,
 }
 
 impl Guard {
-    pub(crate) fn new(clients: Arc<Clients>, is_local: bool) -> Self {
-        Self { clients: Mutex::new(clients), is_local }
-    }
-
-    /// Whether every caller is admitted.
-    pub(crate) fn is_open(&self) -> bool {
-        self.clients.lock().is_empty()
+    pub(crate) fn new(roster: Arc<Roster>, is_local: bool) -> Self {
+        Self { roster, is_local }
     }
 
     /// Whether the server listens to this machine alone, and admits every caller there.
     pub(crate) fn is_local(&self) -> bool {
         self.is_local
-    }
-
-    /// The caller that shows this token, at this end of a connection.
-    pub(crate) fn caller(&self, token: Option<&[u8]>, peer: &Peer) -> Result<Caller, Stranger> {
-        let clients = Arc::clone(&self.clients.lock());
-        clients.admit(token, peer)
-    }
-
-    /// Admits these from now on; what former ones have begun goes on.
-    pub(crate) fn admit(&self, clients: Clients) {
-        let mut now = self.clients.lock();
-        let clients = Arc::new(clients.after(&now));
-        let former = std::mem::replace(&mut *now, clients);
-        drop(now);
-        drop(former);
     }
 }
 
@@ -136,7 +98,7 @@ pub(crate) async fn guard(State(guard): State<Arc<Guard>>, mut request: Request,
         skip(request).await;
         return Failed::new(Code::PermissionDenied, text).into_response();
     }
-    match guard.caller(bearer(request.headers()), &peer(request.extensions())) {
+    match guard.roster.admit(&Shown::of(request.headers(), request.extensions())) {
         Ok(caller) => request.extensions_mut().insert(caller),
         Err(why) => {
             skip(request).await;
@@ -149,21 +111,6 @@ pub(crate) async fn guard(State(guard): State<Arc<Guard>>, mut request: Request,
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_bearer_is_read() {
-        let shown = |text: &str| {
-            let headers = HeaderMap::from_iter([(AUTHORIZATION, text.parse().expect("a header"))]);
-            bearer(&headers).map(<[u8]>::to_vec)
-        };
-        for (text, wanted) in [("Bearer ab", "ab"), ("bearer cd", "cd"), ("BEARER ", "")] {
-            assert_eq!(shown(text).as_deref(), Some(wanted.as_bytes()));
-        }
-        for text in ["Bearer", "Basic ab", "", "ab"] {
-            assert_eq!(shown(text), None, "{text}");
-        }
-        assert_eq!(bearer(&HeaderMap::new()), None);
-    }
 
     #[test]
     fn pages_of_other_sites_are_foreign() {

@@ -1,14 +1,16 @@
 //! gRPC, gRPC-Web and Connect: one definition (`proto/`) serves all three. Beside it stand gRPC's own services for
 //! health and for reflection.
 
+mod session;
+
 use std::sync::Arc;
 use std::time::Instant;
 
 use buffa::Message as _;
 use bytes::Bytes;
 use connectrpc::{
-    CompressionPolicy, ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, Limits, Protocol as Wire,
-    RequestContext, Response, Router, ServiceRequest, ServiceResult, ServiceStream,
+    CompressionPolicy, ConnectError, ConnectRpcService, ErrorCode, ErrorDetail, InboundStream, Limits,
+    Protocol as Wire, RequestContext, Response, Router, ServiceRequest, ServiceResult, ServiceStream,
 };
 use connectrpc_health::{Checker, HealthService, Status};
 use connectrpc_reflection::{ReflectionError, Reflector};
@@ -82,6 +84,9 @@ impl Service {
         let watched = self.0.telemetry.begin(protocol(context), tool, context.headers());
         watched.by(&caller);
         let refused = match found.and_then(|tool| caller.take().map(|()| tool)) {
+            Err(_) if catalog.session_for(&caller, &name).is_ok() => {
+                Failed::new(Code::FailedPrecondition, "the tool is a session: open it by Session")
+            }
             Err(failed) => failed,
             Ok(tool) if tool.streams == streams => {
                 let (tool, deadline) = (Arc::clone(tool), context.deadline());
@@ -244,6 +249,12 @@ fn described(tool: &Tool) -> proto::Tool {
     }
 }
 
+fn violations(found: Vec<Violation>) -> Vec<proto::FieldViolation> {
+    let made =
+        |Violation { field, description }| proto::FieldViolation { field, description, ..Default::default() };
+    found.into_iter().map(made).collect()
+}
+
 impl From<Failed> for ConnectError {
     fn from(failed: Failed) -> Self {
         let code = match failed.code {
@@ -269,12 +280,8 @@ impl From<Failed> for ConnectError {
         if failed.violations.is_empty() {
             return error;
         }
-        let violations = failed.violations.into_iter().map(|one| proto::FieldViolation {
-            field: one.field,
-            description: one.description,
-            ..Default::default()
-        });
-        let details = proto::FieldViolations { violations: violations.collect(), ..Default::default() };
+        let violations = violations(failed.violations);
+        let details = proto::FieldViolations { violations, ..Default::default() };
         error.with_detail(ErrorDetail::from_message("ropewalk.v1.FieldViolations", &details))
     }
 }
@@ -313,6 +320,14 @@ impl proto::Tools for Service {
         })))
     }
 
+    async fn session(
+        &self,
+        context: RequestContext,
+        requests: InboundStream<proto::SessionRequest>,
+    ) -> ServiceResult<ServiceStream<impl connectrpc::Encodable<proto::SessionResponse> + Send + use<>>> {
+        Ok(Response::stream(session::open(Arc::clone(&self.0), &context, requests).await?))
+    }
+
     async fn list_tools<'a>(
         &'a self,
         context: RequestContext,
@@ -320,6 +335,7 @@ impl proto::Tools for Service {
     ) -> ServiceResult<impl connectrpc::Encodable<proto::ListToolsResponse> + Send + use<'a>> {
         let (caller, catalog) = (Caller::of(context.extensions()), self.0.catalog.get());
         let tools = catalog.tools_of(&caller).map(|tool| described(tool)).collect();
-        Response::ok(proto::ListToolsResponse { tools, ..Default::default() })
+        let sessions = catalog.sessions_of(&caller).map(|one| session::described(one)).collect();
+        Response::ok(proto::ListToolsResponse { tools, sessions, ..Default::default() })
     }
 }

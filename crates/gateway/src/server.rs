@@ -18,16 +18,18 @@ use connectrpc::ConnectRpcService;
 use ropewalk_sync::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
+use tokio::time::timeout;
 use tower::Service as _;
 
 use crate::call::{Readiness, Runner};
-use crate::clients::Clients;
+use crate::clients::{Clients, Roster};
 use crate::failed::{Code, Failed};
 use crate::guard::{self, Guard};
 use crate::http::{self, Catalog, Shared};
 use crate::listener::{Certificates, Listener, Source, Tls};
 use crate::mcp::{self, Mcp};
 use crate::rpc;
+use crate::sessions::Sessions;
 use crate::status::{Dashboard, Made, Status};
 use crate::telemetry::{self, Export, Lines, Telemetry};
 use crate::tool::{Tool, Tools};
@@ -52,6 +54,8 @@ pub struct Settings {
     pub largest: usize,
     /// Connections that may be open at each address.
     pub most_connections: usize,
+    /// Sessions that may be open at a time.
+    pub most_sessions: usize,
     /// How long a client may take for a handshake, for the head of a request, and then for each further part of it.
     pub head_timeout: Duration,
     /// Who may call.
@@ -75,6 +79,7 @@ impl Default for Settings {
             threads: 2,
             largest: 16 << 20,
             most_connections: 16_384,
+            most_sessions: 1024,
             head_timeout: Duration::from_secs(10),
             clients: Arc::default(),
             export: Export::default(),
@@ -100,10 +105,10 @@ pub struct Server {
     runtime: Mutex<Option<Runtime>>,
     runner: Arc<dyn Runner>,
     telemetry: Arc<Telemetry>,
+    sessions: Arc<Sessions>,
     listening: Listening,
     shared: Arc<Shared>,
     mcp: Mcp,
-    guard: Arc<Guard>,
     certificates: Option<Arc<Certificates>>,
     zmq: Option<zmq::Listening>,
     leave: watch::Sender<bool>,
@@ -135,12 +140,23 @@ impl Server {
         let telemetry = Telemetry::new(&tools, Arc::clone(&settings.lines), move || asked.now());
         telemetry.export(&settings.export, runtime.handle())?;
         let (largest, patience) = (settings.largest, settings.head_timeout);
-        let shared = Shared::new(tools, Arc::clone(&runner), Arc::clone(&telemetry), largest, patience);
+        let sessions = Sessions::new(settings.most_sessions, Arc::clone(&runner), Arc::clone(&telemetry));
+        Sessions::watch(&sessions, runtime.handle());
+        let roster = Arc::new(Roster::new(Arc::clone(&settings.clients)));
+        let shared = Shared::new(
+            tools,
+            Arc::clone(&runner),
+            Arc::clone(&telemetry),
+            Arc::clone(&sessions),
+            Arc::clone(&roster),
+            largest,
+            patience,
+        );
         let shared = Arc::new(shared);
         // With clients, or at an address that others reach, the server may have any name.
         let mut addresses = settings.http.iter().chain(&settings.grpc);
         let is_local = settings.clients.is_empty() && addresses.all(|address| address.ip().is_loopback());
-        let guard = Arc::new(Guard::new(Arc::clone(&settings.clients), is_local));
+        let guard = Arc::new(Guard::new(roster, is_local));
         let guarded = middleware::from_fn_with_state(Arc::clone(&guard), guard::guard);
         let (leave, leaving) = watch::channel(false);
         let status = settings.dashboard.as_ref().map(|dashboard| {
@@ -181,13 +197,13 @@ impl Server {
         let zmq = match &settings.zmq {
             None => None,
             Some(endpoint) => {
-                let (guard, handle) = (Arc::clone(&guard), runtime.handle().clone());
+                let handle = runtime.handle().clone();
                 open.send_modify(|open| *open += 1);
                 let ended = {
                     let open = Arc::clone(&open);
                     move || open.send_modify(|open| *open -= 1)
                 };
-                Some(Zmq::start(Arc::clone(&shared), guard, handle, endpoint, ended)?)
+                Some(Zmq::start(Arc::clone(&shared), handle, endpoint, ended)?)
             }
         };
         let runtime = Mutex::new(Some(runtime));
@@ -195,10 +211,10 @@ impl Server {
             runtime,
             runner,
             telemetry,
+            sessions,
             listening,
             shared,
             mcp,
-            guard,
             certificates,
             zmq,
             leave,
@@ -209,7 +225,7 @@ impl Server {
 
     /// Admits these clients from now on. What others have begun goes on, and rates go on where they were.
     pub fn admit(&self, clients: Clients) {
-        self.guard.admit(clients);
+        self.shared.roster.replace(clients);
     }
 
     /// Reads the files of TLS again, for new connections.
@@ -236,27 +252,30 @@ impl Server {
         self.runner.readiness()
     }
 
-    /// From now on calls find these tools. Gives those that there were: calls that have found them hold them.
+    /// From now on calls find these tools. Gives those that there were, and the operations of sessions: calls that
+    /// have found them hold them, and so do sessions.
     pub fn replace(&self, tools: Tools) -> Vec<Weak<Tool>> {
         self.telemetry.replace(&tools);
         self.mcp.replace(&tools);
         let before = self.shared.catalog.replace(Catalog::new(tools));
-        before.tools.iter().map(Arc::downgrade).collect()
+        before.tools.all().map(Arc::downgrade).collect()
     }
 
-    /// Takes no more connections and no more requests, and waits until those that have begun are answered; false if
-    /// that took longer than this.
+    /// Takes no more connections and no more requests, opens no more sessions, and waits until the requests that have
+    /// begun are answered; then it ends the sessions that are left. False if a call had to be given up.
     pub fn drain(&self, within: Duration) -> bool {
         let _ = self.leave.send(true);
+        self.sessions.leave();
         if let Some(zmq) = &self.zmq {
             zmq.leave();
         }
         let mut open = self.open.subscribe();
         let Some(handle) = self.handle() else { return true };
         handle.block_on(async {
-            tokio::time::timeout(within, open.wait_for(|open| *open == 0))
-                .await
-                .is_ok_and(|seen| seen.is_ok())
+            let answered = all_closed(&mut open, within).await;
+            // A session that is as long as its connection has kept that open until now.
+            let at_rest = timeout(LAST, self.sessions.end_all()).await == Ok(true);
+            at_rest && (answered || all_closed(&mut open, LAST).await)
         })
     }
 
@@ -331,3 +350,11 @@ async fn otherwise(mut services: ConnectRpcService, request: Request) -> Respons
     }
     Failed::new(Code::NotFound, "there is nothing at this path; /openapi.json lists what is").into_response()
 }
+
+/// Waits until nothing is open; false if that took longer than this.
+async fn all_closed(open: &mut watch::Receiver<usize>, within: Duration) -> bool {
+    timeout(within, open.wait_for(|open| *open == 0)).await.is_ok_and(|seen| seen.is_ok())
+}
+
+/// How long the ends of the last sessions may take, when the server leaves.
+const LAST: Duration = Duration::from_secs(2);

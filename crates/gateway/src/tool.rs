@@ -56,24 +56,89 @@ pub struct Batch {
     pub lanes: usize,
 }
 
-/// The tools of a server, by name.
+/// A class whose objects live in one worker from one call to the next. Each of its operations is run as a tool is.
+#[derive(Debug)]
+pub struct SessionTool {
+    /// Makes the object. Its name and its description are the session's.
+    pub open: Arc<Tool>,
+    /// The methods, by their own names. In metrics, and to agents, each has the session's name before its own.
+    pub methods: BTreeMap<Arc<str>, Arc<Tool>>,
+    /// Ends the object, if there is something to call.
+    pub close: Option<Arc<Tool>>,
+    /// How long a session lives without a call.
+    pub idle_timeout: Duration,
+}
+
+impl SessionTool {
+    /// Puts the operations together. A method's name is what follows the session's and a dot.
+    pub fn new(
+        open: Tool,
+        methods: impl IntoIterator<Item = Tool>,
+        close: Option<Tool>,
+        idle_timeout: Duration,
+    ) -> Self {
+        let prefix = format!("{}.", open.name);
+        let named =
+            |tool: Tool| (tool.name.strip_prefix(&prefix).unwrap_or(&tool.name).into(), Arc::new(tool));
+        let methods = methods.into_iter().map(named).collect();
+        Self { open: Arc::new(open), methods, close: close.map(Arc::new), idle_timeout }
+    }
+
+    /// Its name.
+    pub fn name(&self) -> &Arc<str> {
+        &self.open.name
+    }
+
+    /// Its operations, each a tool.
+    pub fn operations(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        [&self.open].into_iter().chain(self.methods.values()).chain(&self.close)
+    }
+}
+
+/// The tools of a server, by name, and its sessions.
 #[derive(Debug, Default)]
-pub struct Tools(BTreeMap<Arc<str>, Arc<Tool>>);
+pub struct Tools {
+    tools: BTreeMap<Arc<str>, Arc<Tool>>,
+    sessions: BTreeMap<Arc<str>, Arc<SessionTool>>,
+}
 
 impl Tools {
     /// The tool of this name.
     pub fn get(&self, name: &str) -> Option<&Arc<Tool>> {
-        self.0.get(name)
+        self.tools.get(name)
     }
 
-    /// All, in the order of their names.
+    /// All tools, in the order of their names.
     pub fn iter(&self) -> impl Iterator<Item = &Arc<Tool>> {
-        self.0.values()
+        self.tools.values()
+    }
+
+    /// All tools, and the operations of all sessions, each of which is a tool.
+    pub fn all(&self) -> impl Iterator<Item = &Arc<Tool>> {
+        self.iter().chain(self.sessions().flat_map(|session| session.operations()))
+    }
+
+    /// The same tools, and these sessions.
+    pub fn with_sessions(mut self, sessions: impl IntoIterator<Item = SessionTool>) -> Self {
+        let named = |session: SessionTool| (Arc::clone(session.name()), Arc::new(session));
+        self.sessions = sessions.into_iter().map(named).collect();
+        self
+    }
+
+    /// The session of this name.
+    pub fn session(&self, name: &str) -> Option<&Arc<SessionTool>> {
+        self.sessions.get(name)
+    }
+
+    /// All sessions, in the order of their names.
+    pub fn sessions(&self) -> impl Iterator<Item = &Arc<SessionTool>> {
+        self.sessions.values()
     }
 }
 
 impl FromIterator<Tool> for Tools {
     fn from_iter<I: IntoIterator<Item = Tool>>(tools: I) -> Self {
-        Self(tools.into_iter().map(|tool| (Arc::clone(&tool.name), Arc::new(tool))).collect())
+        let tools = tools.into_iter().map(|tool| (Arc::clone(&tool.name), Arc::new(tool))).collect();
+        Self { tools, sessions: BTreeMap::new() }
     }
 }

@@ -16,8 +16,8 @@ use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
     Batch, Batched, Cached, Clients, Code, Dashboard, Digest, Driver, Engines, Exception, Exceptions, Export,
-    Failed, Generations, Gravity, Known, Lines, Logged, Logging, Rate, Readiness, Runner, Server, Settings,
-    Tls, Tool, Tools, Violation, Wish, Wishes,
+    Failed, Generations, Gravity, Known, Lines, Logged, Logging, Rate, Readiness, Runner, Server,
+    SessionTool, Settings, Tls, Tool, Tools, Violation, Wish, Wishes,
 };
 use ropewalk_os::file::duplicate;
 use ropewalk_pool::Engine;
@@ -89,6 +89,15 @@ fn known(given: Vec<Client>, of_all: Option<(f64, u32)>) -> PyResult<Clients> {
     Ok(Clients::new(made, rate(of_all)?))
 }
 
+/// A session as Python describes it; see `SessionTool` of the gateway.
+#[derive(FromPyObject)]
+struct DescribedSession<'py> {
+    idle_timeout: f64,
+    open: Described<'py>,
+    methods: Vec<Described<'py>>,
+    close: Option<Described<'py>>,
+}
+
 /// How a server listens; see `Settings` of the gateway.
 #[derive(FromPyObject)]
 struct Wanted {
@@ -105,6 +114,7 @@ struct Wanted {
     otlp: Option<String>,
     otlp_ca: Option<PathBuf>,
     log: String,
+    sessions: usize,
     cache_size: usize,
     zmq: Option<String>,
     dashboard: bool,
@@ -195,7 +205,12 @@ struct Gateway {
 }
 
 /// The tools as they are described, of this generation.
-fn tools_of(pools: &[Served], described: Vec<Described<'_>>, generation: u64) -> PyResult<Tools> {
+fn tools_of(
+    pools: &[Served],
+    described: Vec<Described<'_>>,
+    sessions: Vec<DescribedSession<'_>>,
+    generation: u64,
+) -> PyResult<Tools> {
     let made = |tool: Described<'_>| -> PyResult<Tool> {
         let pool =
             pools.get(tool.pool).ok_or_else(|| PyValueError::new_err("a tool names a pool by its place"))?;
@@ -221,7 +236,13 @@ fn tools_of(pools: &[Served], described: Vec<Described<'_>>, generation: u64) ->
             function: Some(pool.ship(&tool.call)?),
         })
     };
-    Ok(described.into_iter().map(made).collect::<PyResult<Vec<_>>>()?.into_iter().collect())
+    let tools: Tools = described.into_iter().map(made).collect::<PyResult<Vec<_>>>()?.into_iter().collect();
+    let session = |of: DescribedSession<'_>| -> PyResult<SessionTool> {
+        let methods = of.methods.into_iter().map(made).collect::<PyResult<Vec<_>>>()?;
+        let idle_timeout = seconds("idle_timeout", of.idle_timeout)?;
+        Ok(SessionTool::new(made(of.open)?, methods, of.close.map(made).transpose()?, idle_timeout))
+    };
+    Ok(tools.with_sessions(sessions.into_iter().map(session).collect::<PyResult<Vec<_>>>()?))
 }
 
 /// What runs the calls of one generation.
@@ -240,10 +261,11 @@ impl Gateway {
         py: Python<'_>,
         pools: Vec<Bound<'_, PyAny>>,
         tools: Vec<Described<'_>>,
+        sessions: Vec<DescribedSession<'_>>,
         settings: Wanted,
     ) -> PyResult<Self> {
         let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
-        let tools = tools_of(&pools, tools, 0)?;
+        let tools = tools_of(&pools, tools, sessions, 0)?;
         let cache_size = settings.cache_size;
         let lines = Arc::new(Lines::new(logging(&settings.log)?));
         let wishes = Arc::new(Wishes::default());
@@ -256,6 +278,7 @@ impl Gateway {
             threads: settings.threads,
             largest: settings.largest,
             most_connections: settings.connections,
+            most_sessions: settings.sessions,
             head_timeout: seconds("head_timeout", settings.head_timeout)?,
             unix: settings.unix,
             tls: settings.tls.map(|(cert, key, client_ca)| Tls { cert, key, client_ca }),
@@ -328,11 +351,12 @@ impl Gateway {
         py: Python<'_>,
         pools: Vec<Bound<'_, PyAny>>,
         tools: Vec<Described<'_>>,
+        sessions: Vec<DescribedSession<'_>>,
         timeout: f64,
     ) -> PyResult<bool> {
         let number = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;
         let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
-        let tools = tools_of(&pools, tools, number)?;
+        let tools = tools_of(&pools, tools, sessions, number)?;
         let timeout = seconds("timeout", timeout)?;
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
         let reloaded = py.detach(move || {

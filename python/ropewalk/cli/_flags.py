@@ -432,6 +432,12 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         {"metavar": "N", "type": _count(1)},
     ),
     Flag(
+        ("--max-sessions",),
+        "settings",
+        "how many sessions may be open at a time (1024).",
+        {"metavar": "N", "type": _count(1)},
+    ),
+    Flag(
         ("--head-timeout",),
         "settings",
         "how long a client may take for a handshake, and for the head of a request (10).",
@@ -620,6 +626,7 @@ class ServeOptions:
     threads: int | None
     max_request: str | None
     max_connections: int | None
+    max_sessions: int | None
     head_timeout: float | None
     drain_timeout: float | None
     otlp: str | None

@@ -1,4 +1,4 @@
-"""What a server serves: the tools of a file, the pools that run them, and both as the gateway takes them."""
+"""The file of a server, as its process has loaded it: the tools, their schemas, and the pools that run them."""
 
 from __future__ import annotations
 
@@ -6,9 +6,9 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
-from ropewalk import _load
 from ropewalk._errors import ConfigError, ServingError
 from ropewalk._target import Place, TargetError, find_module, module_at
 from ropewalk.pool.parent._cores import usable_cores
@@ -16,10 +16,9 @@ from ropewalk.pool.parent._spawn import preload_complaints
 from ropewalk.runtime import _config
 from ropewalk.runtime._lines import located
 from ropewalk.runtime._runtime import Runtime
-from ropewalk.serving import _reload, _settings
-from ropewalk.serving._clients import Client, together
-from ropewalk.serving._dashboard import Inspected
-from ropewalk.serving._settings import Settings
+from ropewalk.serving import _settings
+from ropewalk.serving._described import Described, DescribedSession, check_names, describe
+from ropewalk.serving._sessions import Session
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool
 from ropewalk.serving._worker import Call, Warmup, tools_of
@@ -37,90 +36,71 @@ _NOT_FOR_TOOLS = {
     "priority": "calls of tools have no priorities",
     "writable": "the arguments of tools are copies",
 }
-#: Seconds between two looks at whether the workers are ready.
+#: Seconds between two looks at whether a pool has its first worker.
 _POLL = 0.005
 
 
-@dataclass(slots=True)
-class Described:
-    """A tool, as the gateway takes it."""
+@dataclass(frozen=True, slots=True)
+class Begun:
+    """Workers that have been started, and what they run, as the gateway takes it."""
 
-    name: str
-    description: str
-    input_schema: str
-    output_schema: str
-    streams: bool
-    read_only: bool
-    idempotent: bool
-    timeout: float | None
-    deadline: float | None
-    hang: float | None
-    retries: int
-    batch: tuple[int, float, int, int] | None
-    cache_ttl: float | None
-    pool: int
-    call: Call
-
-
-@dataclass(slots=True)
-class _Wanted:
-    """How the gateway listens."""
-
-    http: str | None
-    grpc: str | None
-    threads: int
-    largest: int
-    connections: int
-    head_timeout: float
-    unix: str | None
-    tls: tuple[str, str, str | None] | None
-    clients: list[Client]
-    rate: tuple[float, int] | None
-    otlp: str | None
-    otlp_ca: str | None
-    log: str
-    cache_size: int
-    zmq: str | None
-    dashboard: bool
-    inspected: int | None
+    pools: list[Any]
+    tools: list[Described]
+    sessions: list[DescribedSession]
 
 
 class App:
-    """A file with tools, as it is now: what runs where."""
+    """A loaded file."""
 
-    def __init__(self, file: str, path: str | None, workers: int | None) -> None:
-        """Loads the file; `path` is that of the configuration.
+    def __init__(self, file: str, config: str | None, workers: int | None) -> None:
+        """Loads the file, and says what runs where.
 
         Raises:
-            ServingError: the file cannot be loaded or has no tools, or one cannot be served.
-            ConfigError: a setting of the pools is wrong.
+            ServingError: the file has no tools or cannot be loaded, or a tool cannot be served.
+            ConfigError: a setting of the file of the configuration is wrong.
+            ExtraMissing: neither pydantic nor msgspec is installed.
         """
         self.place, self.tools = _loaded(file)
-        #: The files of the program's modules.
-        self.files = _reload.files()
+        tools = self.tools.values()
         self._signatures = {
             tool.name: Signature(tool.function, streams=tool.streams, batch=tool.batch is not None)
-            for tool in self.tools.values()
+            for tool in tools
+            if not tool.session
         }
-        self._pools = _pools(path, workers)
+        self._sessions = {tool.name: Session(tool.function) for tool in tools if tool.session}
+        check_names(self.tools, self._sessions)
+        self._pools = _pools(config, workers)
         self._routes = _routed(self._pools, self.tools)
 
-    def begin(
-        self, inspected: Inspected | None, made: Callable[[Runtime], object]
-    ) -> tuple[Runtime, list[Any], list[Described]]:
-        """Starts the workers; returns the runtime, its pools, and the tools. `made` is given what must be ended."""
-        runtime = self._made(inspected, preload=True)
+    def begin(self, inspected: str | None, made: Callable[[Runtime], object]) -> Begun:
+        """Starts the workers. `made` is given each runtime that must be ended, the one that serves last.
+
+        Args:
+            inspected: the socket to which the workers connect, so that their stacks can be looked at.
+            made: called with a runtime.
+        """
+        runtime = self._runtime(inspected, preload=True)
         made(runtime)
         names = list(dict.fromkeys(self._routes.values()))
         # What a file starts while it is imported, threads for instance, does not survive the fork of a worker.
         if self.place.module is not None and any(_starts_threads(runtime, name) for name in names):
             runtime.terminate()
-            runtime = self._made(inspected, preload=False)
+            runtime = self._runtime(inspected, preload=False)
             made(runtime)
         pools = [runtime[name] for name in names]
-        return runtime, pools, [self._described(tool, names) for tool in self.tools.values()]
+        tools = [
+            self._described(tool, names, tool.name, self._signatures[tool.name])
+            for tool in self.tools.values()
+            if not tool.session
+        ]
+        sessions = [
+            describe(tool, self._sessions[tool.name], self.place, partial(self._described, tool, names))
+            for tool in self.tools.values()
+            if tool.session
+        ]
+        return Begun(pools, tools, sessions)
 
-    def _made(self, inspected: Inspected | None, *, preload: bool) -> Runtime:
+    def _runtime(self, inspected: str | None, *, preload: bool) -> Runtime:
         """Makes the runtime: the pools load the tools before they are ready."""
         pools = {name: dict(settings) for name, settings in self._pools.pools.items()}
         modules = ["ropewalk.serving._worker", *_libraries()]
@@ -130,18 +110,16 @@ class App:
             modules.append(self.place.module)
         for name, settings in pools.items():
             names = tuple(tool for tool, pool in self._routes.items() if pool == name)
-            address = None if inspected is None else inspected.address
-            settings["warmup"] = Warmup(self.place, names, settings.get("warmup"), address)
+            settings["warmup"] = Warmup(self.place, names, settings.get("warmup"), inspected)
             settings["preload"] = [*settings.get("preload", ()), *modules]
             settings.setdefault("capacity", _CAPACITY)
         return Runtime(pools, default=self._pools.default, routes=self._pools.routes)
 
-    def _described(self, tool: Tool, pools: list[str]) -> Described:
-        signature = self._signatures[tool.name]
+    def _described(self, tool: Tool, pools: list[str], name: str, signature: Signature) -> Described:
         # The limits of the pool are for tools that have none.
         pool = self._pools.pools[self._routes[tool.name]]
         return Described(
-            name=tool.name,
+            name=name,
             description=tool.description,
             input_schema=signature.input_schema(),
             output_schema=signature.output_schema(),
@@ -157,49 +135,6 @@ class App:
             pool=pools.index(self._routes[tool.name]),
             call=Call(self.place, tool.name, tool.function.__qualname__),
         )
-
-
-def gateway_of(
-    settings: Settings, inspected: Inspected | None, pools: list[Any], tools: list[Described]
-) -> Any:
-    """Returns the gateway, which listens and serves.
-
-    Raises:
-        ServingError: it cannot.
-    """
-    wanted = _Wanted(
-        settings.http,
-        settings.grpc,
-        settings.threads,
-        settings.max_request,
-        settings.max_connections,
-        settings.head_timeout,
-        settings.unix,
-        _tls(settings),
-        list(settings.clients),
-        together(settings.rate, settings.burst),
-        settings.otlp,
-        settings.otlp_ca,
-        settings.log,
-        settings.cache_size,
-        settings.zmq,
-        settings.dashboard,
-        None if inspected is None else inspected.fileno(),
-    )
-    try:
-        return _load.gateway.Gateway(pools, tools, wanted)
-    except ValueError as error:
-        raise ServingError(f"{error}. {ServingError.remedy}") from error
-    except OSError as error:
-        listed = (settings.http, settings.grpc, settings.unix, settings.zmq)
-        addresses = " and ".join(each for each in listed if each is not None)
-        raise ServingError(f"cannot listen on {addresses}: {error}. {ServingError.remedy}") from error
-
-
-def _tls(settings: Settings) -> tuple[str, str, str | None] | None:
-    if settings.tls_cert is None or settings.tls_key is None:
-        return None
-    return settings.tls_cert, settings.tls_key, settings.tls_client_ca
 
 
 def _room(pool: Mapping[str, Any]) -> tuple[int, int]:

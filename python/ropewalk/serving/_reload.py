@@ -21,7 +21,6 @@ from ropewalk.pool.parent._spawn import restart_preloads
 from ropewalk.serving import _logs
 
 if TYPE_CHECKING:
-    from ropewalk.runtime._runtime import Runtime
     from ropewalk.serving._server import Server
 
 #: Seconds between two looks at the files.
@@ -115,23 +114,23 @@ def reload(server: Server) -> None:
             raise ServingError("the server does not serve, so there is nothing to load again")
         server.reload_credentials()
         with anew():
-            settings, app = server._again()
+            settings, app, files = server._again()
         # The modules that a zygote has loaded stay as they are: the new workers are forked from another one.
         restart_preloads()
         limit = settings.drain_timeout
         end = time.monotonic() + limit
-        server._fresh = runtime = None
+        server._fresh = None
         try:
-            runtime, *given = app.begin(server._inspected, lambda made: setattr(server, "_fresh", made))
-            server._gateway.reload(*given, limit)
+            begun = app.begin(server._inspected_at(), lambda made: setattr(server, "_fresh", made))
+            server._gateway.reload(begun.pools, begun.tools, begun.sessions, limit)
         except OSError as error:
-            _end(server, runtime)
+            _end(server)
             raise ServingError(f"the new workers are not ready, and the old ones serve on: {error}") from None
         except BaseException:
-            _end(server, runtime)
+            _end(server)
             raise
         before = server._runtime
-        server._take(settings, app)
+        server._take(settings, app, files)
         server._fresh = None
         if before is not None:
             before.shutdown(timeout=max(0.0, end - time.monotonic()))
@@ -141,10 +140,9 @@ def reload(server: Server) -> None:
     _load.gateway.Gateway.end_idle_zygotes()
 
 
-def _end(server: Server, runtime: Runtime | None) -> None:
-    for made in (runtime, server._fresh):
-        if made is not None:
-            made.terminate()
+def _end(server: Server) -> None:
+    if server._fresh is not None:
+        server._fresh.terminate()
     server._fresh = None
 
 
@@ -162,14 +160,14 @@ def reload_and_log(server: Server) -> None:
 
 def watch(server: Server) -> None:
     """Loads the file again whenever it has changed, or a module of the program that it has imported."""
-    known = stamps(server._app.files)
+    known = stamps(server._files)
     while not server._is_closed:
         time.sleep(_LOOK)
         now = stamps(tuple(known))
         if now != known and None not in now.values():
             reload_and_log(server)
             # It may have imported others; what could not be loaded is not tried again before it changes.
-            known = stamps(server._app.files) | now
+            known = stamps(server._files) | now
 
 
 def on_signal(server: Server, begin: Callable[[str, Callable[[], object]], object]) -> None:

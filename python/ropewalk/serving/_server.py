@@ -16,10 +16,11 @@ from ropewalk._checked import checked_count, checked_limit
 from ropewalk._errors import ServingError, of_thread
 from ropewalk.runtime._runtime import Runtime
 from ropewalk.serving import _logs, _reload, _settings
-from ropewalk.serving._app import App, gateway_of
+from ropewalk.serving._app import App
 from ropewalk.serving._clients import together
 from ropewalk.serving._dashboard import Beside, Inspected
 from ropewalk.serving._failures import explain
+from ropewalk.serving._gateway import gateway_of
 from ropewalk.serving._renewed import Renewal
 from ropewalk.serving._settings import Settings
 from ropewalk.serving._signals import signals
@@ -63,6 +64,7 @@ class Server:
         threads: threads that read requests and write answers; they run no Python.
         max_request: bytes that a request may have.
         max_connections: connections that may be open at each address.
+        max_sessions: sessions that may be open at a time.
         head_timeout: seconds that a client may take for a handshake, and for the head of a request.
         drain_timeout: seconds that requests have which have begun, when the server is asked to leave.
         token_file: a file with the tokens of callers, one on each line, which they send as ``Authorization: Bearer``.
@@ -111,6 +113,7 @@ class Server:
         threads: int | None = None,
         max_request: int | str | None = None,
         max_connections: int | None = None,
+        max_sessions: int | None = None,
         head_timeout: float | None = None,
         drain_timeout: float | None = None,
         token_file: str | os.PathLike[str] | None = None,
@@ -140,6 +143,7 @@ class Server:
             "threads": threads,
             "max_request": max_request,
             "max_connections": max_connections,
+            "max_sessions": max_sessions,
             "head_timeout": head_timeout,
             "drain_timeout": drain_timeout,
             "token_file": _path(token_file),
@@ -166,6 +170,7 @@ class Server:
         self._standard = Standard() if self._settings.stdio else None
         try:
             self._app = App(self._file, self._path, self._workers)
+            self._files = _reload.files()
         except BaseException:
             if self._standard is not None:
                 self._standard.close()
@@ -270,8 +275,8 @@ class Server:
         if self._settings.dashboard:
             self._inspected = Inspected()
         try:
-            _, *given = self._app.begin(self._inspected, lambda made: setattr(self, "_runtime", made))
-            self._gateway = gateway_of(self._settings, self._inspected, *given)
+            begun = self._app.begin(self._inspected_at(), lambda made: setattr(self, "_runtime", made))
+            self._gateway = gateway_of(self._settings, self._inspected, begun)
         except BaseException:
             self.close()
             raise
@@ -511,13 +516,16 @@ class Server:
         """Reads the settings: arguments, the environment, the file."""
         return _settings.read(self._given, os.environ, self._path)
 
-    def _again(self) -> tuple[Settings, App]:
-        """Returns the settings and the tools of the same arguments, as they are now."""
-        return self._read().listening(), App(self._file, self._path, self._workers)
+    def _inspected_at(self) -> str | None:
+        return None if self._inspected is None else self._inspected.address
 
-    def _take(self, settings: Settings, app: App) -> None:
+    def _again(self) -> tuple[Settings, App, tuple[str, ...]]:
+        """Returns the settings, the tools of the same arguments and the files of their modules, as they are now."""
+        return self._read().listening(), App(self._file, self._path, self._workers), _reload.files()
+
+    def _take(self, settings: Settings, app: App, files: tuple[str, ...]) -> None:
         """Takes over tools that were loaded again, and the settings that may change while the server serves."""
-        self._app = app
+        self._app, self._files = app, files
         self._runtime = self._fresh
         # The others need a new start.
         self._settings = replace(self._settings, log=settings.log, drain_timeout=settings.drain_timeout)

@@ -47,6 +47,8 @@ class Settings:
     max_request: int = 16 << 20
     #: Connections that may be open at each address.
     max_connections: int = 16_384
+    #: Sessions that may be open at a time.
+    max_sessions: int = 1024
     #: Seconds that a client may take for a handshake, and for the head of a request.
     head_timeout: float = 10.0
     #: Seconds that requests have which have begun, when the server is asked to leave.
@@ -235,6 +237,7 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "threads": _count,
     "max_request": _bytes,
     "max_connections": _count,
+    "max_sessions": _count,
     "head_timeout": _seconds,
     "drain_timeout": _seconds,
     "token_file": _path,

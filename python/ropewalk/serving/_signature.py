@@ -26,25 +26,28 @@ _LONG = 1 << 16
 class Signature:
     """A tool's parameters and its result."""
 
-    def __init__(self, function: Callable[..., Any], *, streams: bool, batch: bool = False) -> None:
-        """Reads the annotations.
+    def __init__(
+        self, function: Callable[..., Any], *, streams: bool, batch: bool = False, is_method: bool = False
+    ) -> None:
+        """Reads the annotations; the first parameter of a method is its object.
 
         Raises:
             ServingError: callers cannot call it, or an annotation cannot be checked.
             ExtraMissing: neither pydantic nor msgspec is installed.
         """
-        parameters, returned = _annotations(function)
+        name = function.__qualname__ if is_method else function.__name__
+        parameters, returned = _annotations(function, name, 1 if is_method else 0)
         if streams:
             returned = _item(returned)
         if batch:
-            parameters, returned = _of_one(function.__name__, parameters, returned)
+            parameters, returned = _of_one(name, parameters, returned)
         try:
             self._arrays = _arrays.Arrays(parameters)
             self._result = _arrays.result_schema(returned)
         except ValueError as error:
-            raise ServingError(f"an annotation of the tool {function.__name__!r}: {error}") from error
+            raise ServingError(f"an annotation of the tool {name!r}: {error}") from error
         others = self._arrays.others(parameters)
-        self._checker = _checker(function, others, returned if self._result is None else Any)
+        self._checker = _checker(name, others, returned if self._result is None else Any)
         self.parameters = parameters
         self._raw = parameters[0].name if [p.annotation for p in parameters] == [bytes] else None
 
@@ -104,14 +107,13 @@ class Signature:
         return b"\x01" + self._checker.result(JSON, value)
 
 
-def _annotations(function: Callable[..., Any]) -> tuple[list[Parameter], Any]:
-    name = function.__name__
+def _annotations(function: Callable[..., Any], name: str, skipped: int) -> tuple[list[Parameter], Any]:
     try:
         hints = typing.get_type_hints(function, include_extras=True)
     except Exception as error:  # Annotations are code of the program.
         raise ServingError(f"the annotations of the tool {name!r} cannot be resolved: {error}") from error
     parameters: list[Parameter] = []
-    for each in inspect.signature(function).parameters.values():
+    for each in list(inspect.signature(function).parameters.values())[skipped:]:
         if each.kind not in (each.POSITIONAL_OR_KEYWORD, each.KEYWORD_ONLY):
             raise ServingError(
                 f"callers name the arguments of a tool: the parameter {each.name!r} of {name!r} has no name for them. "
@@ -166,7 +168,7 @@ def _add_default(schema: Schema, default: Any) -> None:
         return
 
 
-def _checker(function: Callable[..., Any], parameters: list[Parameter], returned: Any) -> Checker:
+def _checker(name: str, parameters: list[Parameter], returned: Any) -> Checker:
     installed = [name for name in ("pydantic", "msgspec") if importlib.util.find_spec(name) is not None]
     if not installed:
         raise ExtraMissing(
@@ -187,9 +189,7 @@ def _checker(function: Callable[..., Any], parameters: list[Parameter], returned
         return make(parameters, returned)
     except Exception as error:  # Both libraries have many.
         text = str(error).strip().partition("\n")[0]
-        raise ServingError(
-            f"an annotation of the tool {function.__name__!r} cannot be checked: {text}"
-        ) from error
+        raise ServingError(f"an annotation of the tool {name!r} cannot be checked: {text}") from error
 
 
 def _parts(annotation: Any) -> Iterator[Any]:

@@ -18,6 +18,8 @@ F = TypeVar("F", bound=Callable[..., Any])
 _MARK = "__ropewalk_tool__"
 #: What a URL, a message of gRPC and a model can all write.
 _NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+#: Seconds that a session lives without a call, if it does not say.
+IDLE_TIMEOUT = 300.0
 #: Calls that a batch can have.
 _LARGEST_BATCH = 4096
 #: How long a call waits for others if nothing says so, and how long it may.
@@ -26,7 +28,7 @@ _WINDOW, _LONGEST_WINDOW = "5 ms", 60.0
 
 @dataclass(frozen=True, slots=True)
 class Tool:
-    """A function that a server offers; `tool` makes it."""
+    """A function that a server offers, or the class of a session; `tool` makes it."""
 
     #: The function itself.
     function: Callable[..., Any]
@@ -48,6 +50,10 @@ class Tool:
     read_only: bool
     #: Called in each worker before the first call.
     warmup: Callable[[], object] | None
+    #: Whether it is a class, whose object lives from one call to the next.
+    session: bool = False
+    #: Seconds after which a session ends that nobody calls.
+    idle_timeout: float = IDLE_TIMEOUT
     #: Calls that are run together at most; `None` if each runs alone.
     batch: int | None = None
     #: Seconds that a call may wait for others.
@@ -69,6 +75,8 @@ def tool(
     idempotent: bool = False,
     read_only: bool = False,
     warmup: Callable[[], object] | None = None,
+    session: bool = False,
+    idle_timeout: float | None = None,
     batch: int | None = None,
     window: float | str | None = None,
     cache_ttl: float | str | None = None,
@@ -85,6 +93,8 @@ def tool(
     idempotent: bool = False,
     read_only: bool = False,
     warmup: Callable[[], object] | None = None,
+    session: bool = False,
+    idle_timeout: float | None = None,
     batch: int | None = None,
     window: float | str | None = None,
     cache_ttl: float | str | None = None,
@@ -107,6 +117,10 @@ def tool(
         read_only: it changes nothing. Agents read that over MCP, and may call it without asking their users.
         warmup: called without arguments in each worker before the first call. The server is ready when all have
             returned.
+        session: it is a class. Its object lives in one worker from one call to the next, and each of its public
+            methods can be called. The parameters of `__init__` open the session, and `close`, if there is one, ends
+            it. The limits hold for each call.
+        idle_timeout: seconds after which a session ends that nobody calls; 300 by default.
         batch: run up to so many calls together. Every parameter is annotated as ``list[T]``, and each caller passes a
             ``T``; the function is given lists of one length, and returns a list of as many results. An item that is an
             exception fails its caller alone.
@@ -145,11 +159,25 @@ def tool(
         raise TypeError(f"warmup must be a callable without arguments, not {warmup!r}")
     named = checked_name("name", name)
     described = checked_name("description", description)
+    if checked_switch("session", session):
+        if settings["idempotent"]:
+            raise ValueError(
+                "a call in a session is not run again, because its state dies with the worker: leave out idempotent"
+            )
+        if batch is not None or cache_ttl is not None:
+            raise ServingError(
+                "batch and cache_ttl are for functions: each call of a session changes its own state, or may"
+            )
+        settings["session"] = True
+        settings["idle_timeout"] = checked_span("idle_timeout", idle_timeout) or IDLE_TIMEOUT
+    elif idle_timeout is not None:
+        raise ValueError("idle_timeout is for sessions: @tool(session=True, idle_timeout=...)")
 
     def mark(function: F) -> F:
-        streams = _streams(function)
+        name = _named(function, named, is_class=session)
+        streams = not session and _streams(function)
         _check_kept(function, streams, batch is not None, cache_ttl is not None)
-        made = Tool(function, _named(function, named), _described(function, described), streams, **settings)
+        made = Tool(function, name, _described(function, described), streams, **settings)
         setattr(function, _MARK, made)
         return function
 
@@ -195,14 +223,18 @@ def _check_kept(function: Callable[..., Any], streams: bool, batch: bool, cache:
 
 
 def tool_of(value: object) -> Tool | None:
-    """Returns what `tool` says of a function, if it is marked."""
-    made = getattr(value, _MARK, None) if inspect.isfunction(value) else None
+    """Returns what `tool` says of a function or a class, if it is marked itself: a subclass is not."""
+    is_markable = inspect.isfunction(value) or inspect.isclass(value)
+    made = vars(value).get(_MARK) if is_markable else None
     return made if isinstance(made, Tool) else None
 
 
-def _named(function: Callable[..., Any], name: str | None) -> str:
-    if not inspect.isfunction(function):
-        raise ServingError(f"@tool marks functions, not {function!r}. {ServingError.remedy}")
+def _named(function: Callable[..., Any], name: str | None, *, is_class: bool) -> str:
+    if is_class and not inspect.isclass(function):
+        raise ServingError(f"@tool(session=True) marks classes, not {function!r}. {ServingError.remedy}")
+    if not is_class and not inspect.isfunction(function):
+        hint = "Mark a class by @tool(session=True)" if inspect.isclass(function) else ServingError.remedy
+        raise ServingError(f"@tool marks functions, not {function!r}. {hint}")
     text = function.__name__ if name is None else name
     if not _NAME.fullmatch(text):
         raise ServingError(

@@ -15,6 +15,7 @@ from ropewalk.pool.wire._streams import iterate
 from ropewalk.serving._arrays import Answer, Given
 from ropewalk.serving._batch import batched
 from ropewalk.serving._checker import Violations
+from ropewalk.serving._sessions import OPEN, Session
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool, tool_of
 
@@ -44,18 +45,34 @@ class _App:
 
     def __init__(self, place: Place) -> None:
         self.tools = tools_of(module_at(place))
-        self._runs: dict[str, Run] = {}
+        self._runs: dict[tuple[str, str | None], Run] = {}
         self._lock = threading.Lock()
 
-    def run(self, name: str) -> Run:
-        """Returns what runs a tool; made once."""
-        made = self._runs.get(name)
+    def run(self, name: str, operation: str | None = None) -> Run:
+        """Returns what runs a tool, or an operation of a session; made once."""
+        made = self._runs.get((name, operation))
         if made is None:
-            tool = self.tools[name]
-            fresh = _streamed(tool) if tool.streams else _together(tool) if tool.batch else _called(tool)
+            fresh = self._of_session(name) if self.tools[name].session else self._of_tool(name)
             with self._lock:
-                made = self._runs.setdefault(name, fresh)
+                for each, run in fresh.items():
+                    self._runs.setdefault((name, each), run)
+            made = self._runs[name, operation]
         return made
+
+    def _of_tool(self, name: str) -> dict[str | None, Run]:
+        tool = self.tools[name]
+        if tool.batch:
+            return {None: batched(tool, Signature(tool.function, streams=False, batch=True))}
+        make = _streamed if tool.streams else _called
+        return {None: make(name, Signature(tool.function, streams=tool.streams), tool.function)}
+
+    def _of_session(self, name: str) -> dict[str | None, Run]:
+        session = Session(self.tools[name].function)
+        found: dict[str | None, Run] = {}
+        for operation, signature in session.signatures.items():
+            make = _streamed if session.streams(operation) else _called
+            found[operation] = make(f"{name}.{operation}", signature, session.call(operation))
+        return found
 
 
 _APPS: dict[Place, _App] = {}
@@ -73,12 +90,13 @@ def _app(place: Place) -> _App:
 
 
 class Call:
-    """What a server ships for a tool: the place of its file, and its name."""
+    """What a server ships for a tool: the place of its file, its name, and for a session the operation."""
 
-    def __init__(self, place: Place, name: str, function: str) -> None:
+    def __init__(self, place: Place, name: str, function: str, operation: str | None = None) -> None:
         """Names a tool; `function` is the name of its function, which records of tasks show."""
         self._place = place
         self._tool = name
+        self._operation = operation
         self._run: Run | None = None
         self.__module__ = place.name.rpartition(":")[0]
         self.__name__ = self.__qualname__ = function
@@ -86,11 +104,11 @@ class Call:
     def __call__(self, form: int, arguments: Given, metadata: bytes) -> Any:
         run = self._run
         if run is None:
-            run = self._run = _app(self._place).run(self._tool)
+            run = self._run = _app(self._place).run(self._tool, self._operation)
         return run(form, arguments, metadata)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        return Call, (self._place, self._tool, self.__qualname__)
+        return Call, (self._place, self._tool, self.__qualname__, self._operation)
 
 
 @dataclass(frozen=True)
@@ -113,7 +131,7 @@ class Warmup:
             self.first()
         app = _app(self.place)
         for name in self.names:
-            app.run(name)
+            app.run(name, OPEN if app.tools[name].session else None)
         for call in _once(app.tools[name].warmup for name in self.names):
             call()
 
@@ -127,20 +145,19 @@ def _once(calls: Iterable[Callable[[], object] | None]) -> list[Callable[[], obj
     return found
 
 
-def _written(tool: Tool, signature: Signature, form: int, value: Any) -> Answer:
+def _written(name: str, signature: Signature, form: int, value: Any) -> Answer:
     try:
         return signature.encode(form, value)
     except Exception as error:
         reason = str(error).removeprefix("Error serializing to JSON: TypeError: ")
         raise ResultEncodeError(
-            f"the result of the tool {tool.name!r} cannot be written: {reason}. Return numbers, texts, lists, dicts, "
+            f"the result of the tool {name!r} cannot be written: {reason}. Return numbers, texts, lists, dicts, "
             f"dataclasses or models, or bytes; of a table of pandas, to_dict('records')"
         ) from error
 
 
-def _called(tool: Tool) -> Run:
-    signature = Signature(tool.function, streams=False)
-    function, decode = tool.function, signature.decode
+def _called(name: str, signature: Signature, function: Callable[..., Any]) -> Run:
+    decode = signature.decode
 
     def run(form: int, arguments: Given, metadata: bytes) -> Answer:
         try:
@@ -152,18 +169,13 @@ def _called(tool: Tool) -> Run:
             value = function(**given)
         finally:
             HERE.metadata = b""
-        return _written(tool, signature, form, value)
+        return _written(name, signature, form, value)
 
     return run
 
 
-def _together(tool: Tool) -> Run:
-    return batched(tool, Signature(tool.function, streams=False, batch=True))
-
-
-def _streamed(tool: Tool) -> Run:
-    signature = Signature(tool.function, streams=True)
-    function, decode = tool.function, signature.decode
+def _streamed(name: str, signature: Signature, function: Callable[..., Any]) -> Run:
+    decode = signature.decode
 
     def run(form: int, arguments: Given, metadata: bytes) -> Iterator[Answer]:
         try:
@@ -175,7 +187,7 @@ def _streamed(tool: Tool) -> Run:
         items: Any = iterate(function(**given))
         try:
             for item in items:
-                yield _written(tool, signature, form, item)
+                yield _written(name, signature, form, item)
         finally:
             items.close()
             HERE.metadata = b""

@@ -250,10 +250,21 @@ def look(server: Server, kind: str) -> Any:
     return said.json
 
 
+def by_python(server: Server, kind: str) -> Any:
+    """A look in which Python was asked in time; a busy machine may take longer than the server waits for that."""
+    found: list[Any] = []
+
+    def asked() -> bool:
+        found.append(look(server, kind))
+        return bool(found[-1]["by"] == "python")
+
+    until(asked)
+    return found[-1]
+
+
 def test_an_idle_worker_shows_its_stack(spinning: Server) -> None:
     until(lambda: workers(spinning)[0]["state"] == "idle")
-    said = look(spinning, "stack")
-    assert said["by"] == "python"
+    said = by_python(spinning, "stack")
     assert "note" not in said
     (main,) = said["threads"]
     assert (main["name"], main["idle"], main["frames"][0]["function"]) == ("MainThread", True, "_lane")
@@ -261,14 +272,13 @@ def test_an_idle_worker_shows_its_stack(spinning: Server) -> None:
 
 def test_a_worker_that_spins_shows_its_stack_and_its_flame(spinning: Server, gate: Gate) -> None:
     with running(spinning, "spin", gate, "spins"):
-        (main,) = look(spinning, "stack")["threads"]
+        (main,) = by_python(spinning, "stack")["threads"]
         assert not main["idle"]
         inner = [one for one in main["frames"] if one["function"] == "spin"]
         assert inner
         assert inner[0]["file"].endswith("tools_that_spin.py")
         assert "code" in inner[0]
-        said = look(spinning, "flame?seconds=0.5")
-        assert said["by"] == "python"
+        said = by_python(spinning, "flame?seconds=0.5")
         assert said["samples"] > 0
         assert any("deeper (" in stack and stack.startswith("MainThread;") for stack in said["folded"])
         assert sum(said["folded"].values()) >= said["samples"]
@@ -277,10 +287,10 @@ def test_a_worker_that_spins_shows_its_stack_and_its_flame(spinning: Server, gat
 
 def test_threads_that_wait_are_seen_too(spinning: Server, gate: Gate) -> None:
     with running(spinning, "beside", gate, "beside"):
-        threads = {thread["name"]: thread for thread in look(spinning, "stack")["threads"]}
+        threads = {thread["name"]: thread for thread in by_python(spinning, "stack")["threads"]}
         assert {"MainThread", "the-other"} <= set(threads)
         assert any(one["function"] == "a_thread_of_the_tool" for one in threads["the-other"]["frames"])
-        folded = look(spinning, "flame?seconds=0.3")["folded"]
+        folded = by_python(spinning, "flame?seconds=0.3")["folded"]
         assert any(stack.startswith("the-other;") for stack in folded)
         gate.open()
 

@@ -277,3 +277,39 @@ def test_a_file_that_has_changed_is_loaded_again(tmp_path: Path) -> None:
     with serving(write(tmp_path, "one"), "--reload") as (_, address, _):
         (tmp_path / f"{part_of(tmp_path)}.py").write_text("VERSION = 'changed'\n")
         until(lambda: said(address) == ["one", "changed"])
+
+
+SESSION = """
+@tool(session=True)
+class Counter:
+    def __init__(self) -> None:
+        self.number = 0
+
+    def add(self) -> list[int | str]:
+        self.number += 1
+        return [self.number, OWN]
+"""
+
+
+def test_sessions_go_on_with_their_class_and_then_are_lost(
+    tmp_path: Path, make_server: Callable[..., Server]
+) -> None:
+    server = make_server(write(tmp_path, "one", SESSION), workers=1, drain_timeout=1.0)
+
+    def opened() -> str:
+        said = ask(server, "POST", "/v1/sessions/Counter", b"{}")
+        assert said.status == 201
+        return f"/v1/sessions/{said.json['session']}/add"
+
+    before = opened()
+    assert ask(server, "POST", before, b"{}").json == [1, "one"]
+    write(tmp_path, "two", SESSION)
+    reloading = threading.Thread(target=server.reload)
+    reloading.start()
+    # New sessions have the new class as soon as its workers are ready, while those from before go on.
+    until(lambda: call(server, "version").json == ["two", "two"])
+    assert ask(server, "POST", before, b"{}").json == [2, "one"]
+    assert ask(server, "POST", opened(), b"{}").json == [1, "two"]
+    reloading.join(60)
+    until(lambda: ask(server, "POST", before, b"{}").status == 503)
+    assert ask(server, "POST", before, b"{}").status == 404

@@ -20,11 +20,11 @@ use tokio::sync::oneshot;
 use tokio::time::{sleep_until, timeout_at};
 
 use self::queue::{Item, Next, Queue};
-use crate::call::{Answer, Beside, Form, Items, Readiness, Request, Runner};
+use crate::call::{Answer, Beside, Form, Items, Readiness, Request, Runner, Seat};
 use crate::depth;
 use crate::failed::{Code, Failed, Shed};
 use crate::telemetry::{Now, Watched};
-use crate::tool::{Batch, Tool};
+use crate::tool::{Batch, SessionTool, Tool};
 
 /// Runs calls of tools that have `batch` together, and passes on all others.
 pub struct Batched(Arc<Shared>);
@@ -70,6 +70,10 @@ impl Runner for Batched {
 
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<Items, Failed>> {
         self.0.runner.stream(request)
+    }
+
+    fn seat(&self, of: &SessionTool) -> Result<Arc<dyn Seat>, Failed> {
+        self.0.runner.seat(of)
     }
 
     fn readiness(&self) -> Readiness {

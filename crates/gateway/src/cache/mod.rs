@@ -19,9 +19,10 @@ use serde_json::{Map, Value};
 use tokio::time::timeout_at;
 
 use self::kept::{Kept, Key};
-use crate::call::{Answer, Items, Readiness, Request, Runner};
+use crate::call::{Answer, Items, Readiness, Request, Runner, Seat};
 use crate::failed::{Code, Failed, Shed};
 use crate::telemetry::{Lookup, Now, PARENT, STATE};
+use crate::tool::SessionTool;
 
 /// A run that several calls wait for.
 type Flight = BoxFuture<'static, Result<Answer, Failed>>;
@@ -153,6 +154,10 @@ impl Runner for Cached {
 
     fn stream(&self, request: Request) -> BoxFuture<'_, Result<Items, Failed>> {
         self.0.runner.stream(request)
+    }
+
+    fn seat(&self, of: &SessionTool) -> Result<Arc<dyn Seat>, Failed> {
+        self.0.runner.seat(of)
     }
 
     fn readiness(&self) -> Readiness {

@@ -1,6 +1,7 @@
 //! Who may call: clients by their tokens and certificates, what each may do, and how often.
 
 mod rate;
+mod roster;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,6 +14,7 @@ use ring::digest::{SHA256, digest};
 
 pub use self::rate::Rate;
 use self::rate::{Addresses, Bucket};
+pub(crate) use self::roster::{Roster, Shown};
 use crate::failed::{Code, Failed};
 
 /// A token's SHA-256. A token has so many bits that its digest says nothing of it.
@@ -143,8 +145,14 @@ impl Clients {
         self
     }
 
-    /// The caller that shows this token, at this end of a connection.
-    pub(crate) fn admit(&self, token: Option<&[u8]>, peer: &Peer) -> Result<Caller, Stranger> {
+    /// The caller that shows this token.
+    #[cfg(test)]
+    fn admit(&self, token: Option<&[u8]>, peer: &Peer) -> Result<Caller, Stranger> {
+        self.find(token.map(digest_of).as_ref(), peer)
+    }
+
+    /// The caller that shows a token with this digest, at this end of a connection.
+    fn find(&self, token: Option<&Digest>, peer: &Peer) -> Result<Caller, Stranger> {
         if self.is_empty() {
             let addresses = self.addresses.clone().map(|addresses| (addresses, peer.address));
             return Ok(Caller {
@@ -155,7 +163,7 @@ impl Clients {
         }
         let client = match token {
             // The digests are compared, of which a caller cannot choose the beginning: the time says nothing.
-            Some(token) => self.by_token.get(&digest_of(token)),
+            Some(token) => self.by_token.get(token),
             None => peer.names.iter().find_map(|name| self.by_certificate.get(name)),
         };
         let shows = |client: &&Arc<Client>| {
@@ -196,6 +204,21 @@ impl Caller {
     /// Its name: the client's, or that of its certificate.
     pub fn name(&self) -> Option<&Arc<str>> {
         self.name.as_ref()
+    }
+
+    /// What tells it from other callers, in a text that no other can have; `None` if nothing does. A client keeps it
+    /// when its token changes.
+    pub(crate) fn identity(&self) -> Option<Arc<str>> {
+        let token = self.client.as_ref().and_then(|client| client.known.token);
+        match (&self.name, token) {
+            (Some(name), _) => Some(name.clone()),
+            // No name of a client has a space.
+            (None, Some(token)) => {
+                let digits: String = token.iter().map(|byte| format!("{byte:02x}")).collect();
+                Some(format!("token {digits}").into())
+            }
+            (None, None) => None,
+        }
     }
 
     /// Whether it may control the server: recycle workers, resize pools. Only a client may that is named as such.

@@ -3,6 +3,7 @@
 mod answers;
 mod npy;
 mod openapi;
+mod sessions;
 mod tools;
 
 use std::sync::Arc;
@@ -17,11 +18,12 @@ pub(crate) use answers::{document, whole_seconds};
 pub(crate) use tools::{CACHE, read, skip, text_of};
 
 use crate::call::Runner;
-use crate::clients::Caller;
+use crate::clients::{Caller, Roster};
 use crate::failed::{Code, Failed};
+use crate::sessions::Sessions;
 use crate::swap::Swap;
 use crate::telemetry::Telemetry;
-use crate::tool::{Tool, Tools};
+use crate::tool::{SessionTool, Tool, Tools};
 
 /// The tools, as they were loaded last. A call has begun when it has found its tool here, and holds the whole
 /// meanwhile: what a reload replaces stays until the last such call has ended.
@@ -32,7 +34,7 @@ pub(crate) struct Catalog {
 
 impl Catalog {
     pub(crate) fn new(tools: Tools) -> Self {
-        let openapi = openapi::document(tools.iter());
+        let openapi = openapi::document(tools.iter(), tools.sessions());
         Self { tools, openapi }
     }
 
@@ -42,6 +44,19 @@ impl Catalog {
             return Err(Caller::denied(name));
         }
         self.tools.get(name).ok_or_else(|| Failed::no_tool(name))
+    }
+
+    /// The session of this name, if the caller may open it. Who may do that may call its methods.
+    pub(crate) fn session_for(&self, caller: &Caller, name: &str) -> Result<&Arc<SessionTool>, Failed> {
+        if !caller.may_call(name) {
+            return Err(Caller::denied(name));
+        }
+        self.tools.session(name).ok_or_else(|| Failed::no_session(name))
+    }
+
+    /// The sessions that the caller may know of.
+    pub(crate) fn sessions_of(&self, caller: &Caller) -> impl Iterator<Item = &Arc<SessionTool>> {
+        self.tools.sessions().filter(|session| caller.may_call(session.name()))
     }
 
     /// The tools that the caller may know of.
@@ -55,6 +70,9 @@ pub(crate) struct Shared {
     pub(crate) catalog: Swap<Catalog>,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) telemetry: Arc<Telemetry>,
+    pub(crate) sessions: Arc<Sessions>,
+    /// Who may call.
+    pub(crate) roster: Arc<Roster>,
     /// Bytes that the body of a request may have.
     pub(crate) largest: usize,
     /// How long the next part of a body may take.
@@ -66,11 +84,13 @@ impl Shared {
         tools: Tools,
         runner: Arc<dyn Runner>,
         telemetry: Arc<Telemetry>,
+        sessions: Arc<Sessions>,
+        roster: Arc<Roster>,
         largest: usize,
         patience: Duration,
     ) -> Self {
         let catalog = Swap::new(Catalog::new(tools));
-        Self { catalog, runner, telemetry, largest, patience }
+        Self { catalog, runner, telemetry, sessions, roster, largest, patience }
     }
 }
 
@@ -78,6 +98,8 @@ pub(crate) fn routes(shared: Arc<Shared>) -> Router {
     Router::new()
         .route("/v1/tools", get(tools::list))
         .route("/v1/tools/{name}", post(tools::call))
+        .route("/v1/sessions/{session}", post(sessions::open).delete(sessions::end))
+        .route("/v1/sessions/{session}/{method}", post(sessions::call))
         .route("/openapi.json", get(openapi::show))
         .route("/healthz", get(healthz))
         .route("/readyz", get(readyz))

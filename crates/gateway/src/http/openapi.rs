@@ -1,5 +1,6 @@
 //! `GET /openapi.json`: the tools in OpenAPI 3.1, whose schemas are JSON Schemas as they are.
 
+use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use axum::extract::{Request, State};
@@ -9,23 +10,31 @@ use serde_json::{Map, Value, json};
 
 use super::Shared;
 use crate::clients::Caller;
-use crate::tool::Tool;
+use crate::tool::{SessionTool, Tool};
 
 pub(super) async fn show(State(shared): State<Arc<Shared>>, request: Request) -> Response {
     let (caller, catalog) = (Caller::of(request.extensions()), shared.catalog.get());
-    let text = if caller.sees_all() { catalog.openapi.clone() } else { document(catalog.tools_of(&caller)) };
+    let text = if caller.sees_all() {
+        catalog.openapi.clone()
+    } else {
+        document(catalog.tools_of(&caller), catalog.sessions_of(&caller))
+    };
     let mut response = text.into_response();
     response.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("application/json"));
     response
 }
 
-/// The document of these tools.
-pub(super) fn document<'a>(tools: impl Iterator<Item = &'a Arc<Tool>>) -> String {
+/// The document of these tools and sessions.
+pub(super) fn document<'a>(
+    tools: impl Iterator<Item = &'a Arc<Tool>>,
+    of: impl Iterator<Item = &'a Arc<SessionTool>>,
+) -> String {
     let mut schemas = Map::new();
     schemas.insert(String::from("Error"), error());
-    let paths: Map<String, Value> = tools
+    let mut paths: Map<String, Value> = tools
         .map(|tool| (format!("/v1/tools/{}", tool.name), json!({ "post": operation(tool, &mut schemas) })))
         .collect();
+    paths.extend(sessions(of, &mut schemas));
     let document = json!({
         "openapi": "3.1.0",
         "info": {"title": "Ropewalk tools", "version": env!("CARGO_PKG_VERSION")},
@@ -51,16 +60,91 @@ const FAILURES: [(&str, &str); 12] = [
     ("504", "The time of the caller, or that of the tool, is up."),
 ];
 
+/// The paths of sessions. Those of methods do not say what the session is of: methods of one name share a path.
+fn sessions<'a>(
+    sessions: impl Iterator<Item = &'a Arc<SessionTool>>,
+    schemas: &mut Map<String, Value>,
+) -> Map<String, Value> {
+    let mut paths = Map::new();
+    let mut methods: BTreeMap<&str, Vec<Value>> = BTreeMap::new();
+    for of in sessions {
+        let mut opens = operation(&of.open, schemas);
+        if let Some(responses) = opens.get_mut("responses").and_then(Value::as_object_mut) {
+            responses.remove("200");
+            responses.insert(String::from("201"), opened());
+        }
+        paths.insert(format!("/v1/sessions/{}", of.name()), json!({ "post": opens }));
+        for (name, tool) in &of.methods {
+            methods.entry(name).or_default().push(operation(tool, schemas));
+        }
+    }
+    if paths.is_empty() {
+        return paths;
+    }
+    let session = json!({"name": "session", "in": "path", "required": true, "schema": {"type": "string"},
+        "description": "What POST /v1/sessions/NAME has given."});
+    let ends = json!({
+        "operationId": "sessions.end", "description": "Ends a session.", "parameters": [session.clone()],
+        "responses": {"204": {"description": "It has ended."}, "default": failure(NO_RESULT)},
+    });
+    paths.insert(String::from("/v1/sessions/{session}"), json!({ "delete": ends }));
+    for (name, operations) in methods {
+        let mut operation = merged(name, operations);
+        if let Some(parameters) = operation.get_mut("parameters").and_then(Value::as_array_mut) {
+            parameters.insert(0, session.clone());
+        }
+        paths.insert(format!("/v1/sessions/{{session}}/{name}"), json!({ "post": operation }));
+    }
+    paths
+}
+
+fn opened() -> Value {
+    let schema = json!({
+        "type": "object", "required": ["session", "idle_timeout"],
+        "properties": {"session": {"type": "string"}, "idle_timeout": {"type": "number"}},
+    });
+    json!({
+        "description": "The session is open.", "content": {"application/json": {"schema": schema}},
+        "headers": {"Location": {"required": true, "schema": {"type": "string"}}},
+    })
+}
+
+/// One operation for the methods of this name: each schema is one of theirs.
+fn merged(name: &str, operations: Vec<Value>) -> Value {
+    let mut operations = operations.into_iter();
+    let mut first = operations.next().unwrap_or_default();
+    for other in operations {
+        first["operationId"] = json!(format!("sessions.{name}"));
+        for place in ["/requestBody/content", "/responses/200/content"] {
+            let more = other.pointer(place).and_then(Value::as_object).cloned().unwrap_or_default();
+            let Some(content) = first.pointer_mut(place).and_then(Value::as_object_mut) else { continue };
+            for (media_type, one) in more {
+                let known = content.remove(&media_type);
+                // Bytes and arrays have no schema.
+                let both = match known.as_ref().map(|known| (known.get("schema"), one.get("schema"))) {
+                    Some((Some(known), Some(one))) => json!({"schema": {"anyOf": [known, one]}}),
+                    _ => one,
+                };
+                content.insert(media_type, both);
+            }
+        }
+    }
+    first
+}
+
+const NO_RESULT: &str = "Why there is no result.";
+
+fn failure(text: &str) -> Value {
+    let schema = json!({"$ref": "#/components/schemas/Error"});
+    json!({"description": text, "content": {"application/json": {"schema": schema}}})
+}
+
 fn operation(tool: &Tool, schemas: &mut Map<String, Value>) -> Value {
     let mut schema = |text: &str, role: &str| hoisted(text, &format!("{}.{role}", tool.name), schemas);
     let input = schema(&tool.input_schema, "input");
     let output = schema(&tool.output_schema, "output");
     let success = json!({"description": "The result.",
         "content": if tool.streams { streamed(&output) } else { answered(&output) }});
-    let failure = |text: &str| {
-        let content = json!({"application/json": {"schema": {"$ref": "#/components/schemas/Error"}}});
-        json!({"description": text, "content": content})
-    };
     let mut responses = Map::new();
     responses.insert(String::from("200"), success);
     for (status, text) in FAILURES {
@@ -73,7 +157,7 @@ fn operation(tool: &Tool, schemas: &mut Map<String, Value>) -> Value {
         responses.insert(status.to_owned(), failure);
     }
     // A tool chooses among other statuses itself.
-    responses.insert(String::from("default"), failure("Why there is no result."));
+    responses.insert(String::from("default"), failure(NO_RESULT));
     json!({
         "operationId": *tool.name,
         "description": tool.description,
@@ -188,6 +272,22 @@ fn error() -> Value {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn methods_of_one_name_share_a_path() {
+        let of = |kind: &str, media_type: &str| {
+            json!({"operationId": kind, "requestBody": {"content": {"application/json": {"schema": kind}}},
+                "responses": {"200": {"content": {media_type: {"schema": kind}}}}})
+        };
+        let both = merged("add", vec![of("A", "application/json"), of("B", "text/event-stream")]);
+        assert_eq!(both["operationId"], "sessions.add");
+        let asked = both.pointer("/requestBody/content/application~1json/schema/anyOf");
+        assert_eq!(asked, Some(&json!(["A", "B"])));
+        let said = both.pointer("/responses/200/content").and_then(Value::as_object);
+        assert_eq!(said.map(Map::len), Some(2));
+        let one = merged("add", vec![of("A", "application/json")]);
+        assert_eq!(one["operationId"], "A");
+    }
 
     #[test]
     fn definitions_of_schemas_are_the_document_s() {

@@ -19,7 +19,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::{Shared, answers, npy};
+use super::{Shared, answers, npy, sessions};
 use crate::call::{Answer, Form, Items, Request};
 use crate::clients::Caller;
 use crate::failed::{Code, Failed};
@@ -33,14 +33,16 @@ pub(crate) const CACHE: &str = "x-ropewalk-cache";
 /// Headers with this prefix are for the tool.
 const METADATA: &str = "x-ropewalk-meta-";
 
-/// Lists the tools that the caller may call, with their schemas.
+/// Lists the tools and sessions that the caller may call, with their schemas.
 pub(super) async fn list(State(shared): State<Arc<Shared>>, request: HttpRequest<Body>) -> Response {
     let (caller, catalog) = (Caller::of(request.extensions()), shared.catalog.get());
     let tools: Vec<serde_json::Value> = catalog.tools_of(&caller).map(|tool| described(tool)).collect();
-    axum::Json(json!({ "tools": tools })).into_response()
+    let sessions: Vec<serde_json::Value> =
+        catalog.sessions_of(&caller).map(|one| sessions::described(one)).collect();
+    axum::Json(json!({ "tools": tools, "sessions": sessions })).into_response()
 }
 
-fn described(tool: &Tool) -> serde_json::Value {
+pub(super) fn described(tool: &Tool) -> serde_json::Value {
     let schema = |text: &str| serde_json::from_str::<Box<RawValue>>(text).ok();
     json!({
         "name": *tool.name,
@@ -59,6 +61,7 @@ pub(super) async fn call(
 ) -> Response {
     let (caller, catalog) = (Caller::of(request.extensions()), shared.catalog.get());
     let found = catalog.tool_for(&caller, &name);
+    let found = found.map_err(|failed| sessions::no_tool(&catalog, &caller, &name, failed));
     let watched = shared.telemetry.begin(Protocol::Http, found.as_ref().ok().copied(), request.headers());
     watched.by(&caller);
     let answered = match found.and_then(|tool| caller.take().map(|()| tool)) {
@@ -107,13 +110,24 @@ async fn called(
         }
         return Ok(response);
     }
-    if request.form == Form::Msgpack {
-        let text = "the items of a stream are JSON over HTTP: send its arguments as application/json";
-        return Err(Failed::new(Code::InvalidArgument, text).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE));
-    }
+    check_stream(request.form)?;
     let as_events = wants_events(&parts.headers);
-    let mut items = shared.runner.stream(request).await?.peekable();
-    // A failure before the first item has a status of its own.
+    let items = shared.runner.stream(request).await?;
+    begun(items, as_events, watched).await
+}
+
+/// The items of a stream are JSON.
+pub(super) fn check_stream(form: Form) -> Result<(), Failed> {
+    if form != Form::Msgpack {
+        return Ok(());
+    }
+    let text = "the items of a stream are JSON over HTTP: send its arguments as application/json";
+    Err(Failed::new(Code::InvalidArgument, text).with_status(StatusCode::UNSUPPORTED_MEDIA_TYPE))
+}
+
+/// A stream that has begun. A failure before the first item has a status of its own.
+pub(super) async fn begun(items: Items, as_events: bool, watched: Watched) -> Result<Response, Failed> {
+    let mut items = items.peekable();
     if let Some(Err(failed)) = Pin::new(&mut items).next_if(Result::is_err).await {
         return Err(failed);
     }
@@ -121,7 +135,7 @@ async fn called(
 }
 
 /// What the body is, by its media type; JSON if there is none.
-fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
+pub(super) fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
     let Some(value) = headers.get(CONTENT_TYPE) else { return Ok(Form::Json) };
     let media_type = value.to_str().unwrap_or_default().split(';').next().unwrap_or_default().trim();
     Ok(match media_type.to_ascii_lowercase().as_str() {
@@ -141,7 +155,7 @@ fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
 }
 
 /// When the caller gives up, by its header of seconds.
-fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
+pub(super) fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
     let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
     let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
     let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
@@ -153,7 +167,7 @@ fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
 }
 
 /// The headers for the tool, as a JSON object.
-fn metadata(headers: &HeaderMap, watched: &Watched) -> Bytes {
+pub(super) fn metadata(headers: &HeaderMap, watched: &Watched) -> Bytes {
     let mut found = serde_json::Map::new();
     watched.add_context(&mut found);
     for (name, value) in headers {
@@ -211,7 +225,7 @@ fn unread(error: &(dyn Error + Send + Sync + 'static), largest: usize) -> Failed
     Failed::new(Code::ResourceExhausted, text).with_status(StatusCode::PAYLOAD_TOO_LARGE)
 }
 
-fn wants_events(headers: &HeaderMap) -> bool {
+pub(super) fn wants_events(headers: &HeaderMap) -> bool {
     accepts(headers, "text/event-stream")
 }
 

@@ -16,10 +16,11 @@ use serde_json::value::RawValue;
 
 use super::answers::Said;
 use super::handler::{Handler, metadata};
-use super::listing::{Listing, Shown};
+use super::listing::{Kind, Listing, Shown};
 use super::message::Seen;
 use crate::call::{Beside, Form, Request};
 use crate::clients::Caller;
+use crate::sessions::Owner;
 
 const VERSION: &str = "io.modelcontextprotocol/protocolVersion";
 const CAPABILITIES: &str = "io.modelcontextprotocol/clientCapabilities";
@@ -72,7 +73,9 @@ fn is_modern(headers: &HeaderMap, name: &str, meta: &BTreeMap<Cow<'_, str>, &Raw
     };
     let agree = header == Some(modern.as_str())
         && text(version)? == modern.as_str()
-        && serde_json::from_str::<ClientCapabilities>(meta.get(CAPABILITIES)?.get()).is_ok()
+        // A call of a client that takes tasks may become one.
+        && serde_json::from_str::<ClientCapabilities>(meta.get(CAPABILITIES)?.get())
+            .is_ok_and(|client| !client.supports_tasks())
         && only(headers, HEADER_MCP_METHOD) == Some("tools/call")
         && only(headers, HEADER_MCP_NAME) == Some(name);
     agree.then_some(true)
@@ -90,7 +93,7 @@ impl<'a> Direct<'a> {
         let call = seen.call()?;
         let shown = listing.shown(caller, &call.name).ok()?;
         let is_json = only(headers, CONTENT_TYPE.as_str()) == Some("application/json");
-        if shown.has_headers || !is_json || !takes_both(headers) {
+        if !matches!(shown.kind, Kind::Tool) || shown.has_headers || !is_json || !takes_both(headers) {
             return None;
         }
         let meta: BTreeMap<Cow<'_, str>, &RawValue> = match call.meta {
@@ -126,7 +129,7 @@ impl<'a> Direct<'a> {
     /// Runs it; the message that answers it.
     pub(super) async fn run(self, handler: &Handler) -> serde_json::Result<Bytes> {
         let said = match self.caller.take() {
-            Ok(()) => handler.run(self.shown, self.request).await,
+            Ok(()) => handler.run(self.shown, &Owner::default(), self.request).await,
             Err(failed) => {
                 self.request.watched.failed(&failed);
                 Said::failed(&failed)

@@ -5,29 +5,33 @@ use std::pin::pin;
 use std::sync::Arc;
 
 use bytes::Bytes;
-use futures::future::join;
 use http::request::Parts;
 use http::{HeaderMap, HeaderValue};
 use rmcp::model::{
-    CallToolRequestParams, CallToolResponse, CallToolResult, CustomRequest, CustomResult, ErrorCode,
-    ErrorData, Implementation, ListToolsResult, PaginatedRequestParams, ProgressNotificationParam,
-    ProgressToken, ProtocolVersion, ServerCapabilities, ServerConfig, Tool as Listed,
+    CallToolRequestParams, CallToolResponse, CallToolResult, CancelTaskParams, CustomRequest, CustomResult,
+    ErrorCode, ErrorData, GetTaskParams, GetTaskResult, Implementation, ListToolsResult,
+    PaginatedRequestParams, ProgressNotificationParam, ProgressToken, ProtocolVersion, ServerCapabilities,
+    ServerConfig, Tool as Listed, UpdateTaskParams,
 };
 use rmcp::service::RequestContext;
 use rmcp::{Peer, RoleServer, ServerHandler};
 use serde_json::{Map, Value, json};
 use tokio::sync::watch;
+use tokio::time::sleep;
 
 use super::answers::{Said, collected};
 use super::cancels::Entered;
-use super::listing::{Listing, Shown};
+use super::listing::{Kind, Listing, Shown};
 use super::message::{Arguments, INVALID_PARAMS};
+use super::sessions::apart;
+use super::tasks::{AFTER, Running, Tasks};
 use crate::call::{Answer, Beside, Form, Progress, Request};
 use crate::clients::Caller;
-use crate::failed::Failed;
+use crate::failed::{Code, Failed};
 use crate::http::Shared;
+use crate::sessions::Owner;
 use crate::swap::Swap;
-use crate::telemetry::{PARENT, Protocol, STATE, Watched};
+use crate::telemetry::{Ended, PARENT, Protocol, STATE, Watched};
 use crate::tool::Tool;
 
 /// The revisions that are served: the one without sessions, and those before it that know structured content.
@@ -42,18 +46,19 @@ const OWN_PREFIX: &str = "io.modelcontextprotocol/";
 pub(super) struct Handler {
     pub(super) shared: Arc<Shared>,
     pub(super) listing: Arc<Swap<Listing>>,
+    tasks: Arc<Tasks>,
 }
 
 impl Handler {
     pub(super) fn new(shared: Arc<Shared>) -> Self {
         let listing = Arc::new(Swap::new(Listing::new(&shared.catalog.get().tools)));
-        Self { shared, listing }
+        Self { shared, listing, tasks: Arc::default() }
     }
 
     /// Runs a call to its end. Dropping the future gives it up.
-    pub(super) async fn run(&self, shown: &Shown, request: Request) -> Said {
+    pub(super) async fn run(&self, shown: &Shown, owner: &Owner, request: Request) -> Said {
         let watched = request.watched.clone();
-        match self.answered(shown, request).await {
+        match self.answered(shown, owner, request).await {
             Ok(answer) => {
                 watched.ended();
                 Said::result(shown, &answer)
@@ -83,15 +88,47 @@ impl Handler {
         self.shared.telemetry.begin(Protocol::Mcp, tool, headers)
     }
 
-    async fn answered(&self, shown: &Shown, request: Request) -> Result<Answer, Failed> {
-        if !shown.tool.streams {
-            return self.shared.runner.call(request).await;
-        }
+    async fn answered(&self, shown: &Shown, owner: &Owner, mut request: Request) -> Result<Answer, Failed> {
+        let sessions = &self.shared.sessions;
         let watched = request.watched.clone();
-        let items = self.shared.runner.stream(request).await?;
+        let items = match &shown.kind {
+            Kind::Tool if shown.tool.streams => self.shared.runner.stream(request).await?,
+            Kind::Tool => return self.shared.runner.call(request).await,
+            Kind::Open(of) => {
+                let session = sessions.open(of, owner.clone(), Protocol::Mcp, request).await?;
+                return Ok(json_of(&json!({"session": **session.id()})));
+            }
+            Kind::Method(of) | Kind::Close(of) => {
+                let (id, arguments) = apart(&request.arguments)?;
+                let session = sessions.find(&id, owner)?;
+                if session.of().name() != of.name() {
+                    let text = format!("it is a session of {}", session.of().name());
+                    return Err(Failed::new(Code::InvalidArgument, text));
+                }
+                if matches!(shown.kind, Kind::Close(_)) {
+                    sessions.end(&session, Ended::Closed).await?;
+                    return Ok(json_of(&Value::Null));
+                }
+                // A session that was opened before the tools were loaded again has the methods of its own class.
+                let known =
+                    shown.tool.name.strip_prefix(&**of.name()).and_then(|name| name.strip_prefix('.'));
+                let method = known.and_then(|name| session.of().methods.get(name));
+                request.tool = Arc::clone(method.ok_or_else(|| Failed::no_tool(&shown.tool.name))?);
+                request.arguments = arguments;
+                let entered = sessions.enter(&session)?;
+                if !request.tool.streams {
+                    return sessions.call(entered, request).await;
+                }
+                sessions.stream(entered, request).await?
+            }
+        };
         let bytes = collected(Box::pin(watched.over(items)), self.shared.largest).await?;
         Ok(Answer { form: Form::Json, bytes })
     }
+}
+
+fn json_of(value: &Value) -> Answer {
+    Answer { form: Form::Json, bytes: Bytes::from(value.to_string()) }
 }
 
 /// What a client says in `_meta` to the tool: its texts, as a JSON object.
@@ -137,9 +174,14 @@ async fn cancelled(context: &RequestContext<RoleServer>, entered: Option<&Arc<En
     }
 }
 
+/// Whose a request is.
+fn owner(context: &RequestContext<RoleServer>) -> Owner {
+    context.extensions.get::<Parts>().map_or_else(Owner::default, |parts| Owner::of(&parts.extensions))
+}
+
 impl ServerHandler for Handler {
     fn get_info(&self) -> ServerConfig {
-        let mut made = ServerConfig::new(ServerCapabilities::builder().enable_tools().build());
+        let mut made = ServerConfig::new(ServerCapabilities::builder().enable_tools().enable_tasks().build());
         made.server_info = Implementation::new("ropewalk", env!("CARGO_PKG_VERSION"));
         made.protocol_version = ProtocolVersion::V_2025_11_25;
         made
@@ -196,6 +238,7 @@ impl ServerHandler for Handler {
         let metadata = metadata(texts(), &watched);
         let (reports, came) = watch::channel(None);
         let token = context.meta.get_progress_token();
+        let takes_tasks = context.client_capabilities().is_some_and(|client| client.supports_tasks());
         let request = Request {
             tool: Arc::clone(&shown.tool),
             form: Form::Json,
@@ -203,20 +246,68 @@ impl ServerHandler for Handler {
             beside: Beside::default(),
             metadata,
             deadline: None,
-            reports: token.is_some().then_some(reports),
+            reports: (token.is_some() || takes_tasks).then_some(reports),
             watched,
         };
+        let owner = parts.map_or_else(Owner::default, Owner::of);
+        let (handler, shown, of) = (self.clone(), shown.clone(), owner.clone());
+        // It owns what it needs: it may outlive the request.
+        let mut running: Running = Box::pin(async move { handler.run(&shown, &of, request).await });
+        let told = came.clone();
         let telling = async {
             if let Some(token) = token {
-                tell(&context.peer, token, came).await;
+                tell(&context.peer, token, told).await;
             }
         };
-        let mut running = pin!(join(self.run(shown, request), telling));
-        tokio::select! {
-            biased;
-            () = cancelled(&context, entered) => Err(ErrorData::internal_error("the call was cancelled", None)),
-            (said, ()) = &mut running => Ok(CallToolResponse::Complete(CallToolResult::from(said))),
+        let (mut telling, mut soon) = (pin!(telling), pin!(sleep(AFTER)));
+        let (mut is_told, mut may_go_on) = (false, takes_tasks);
+        let said = loop {
+            tokio::select! {
+                biased;
+                () = cancelled(&context, entered) => {
+                    return Err(ErrorData::internal_error("the call was cancelled", None));
+                }
+                said = &mut running => break said,
+                () = &mut telling, if !is_told => is_told = true,
+                () = &mut soon, if may_go_on => {
+                    may_go_on = false;
+                    running = match self.tasks.keep(owner.clone(), came.clone(), running) {
+                        Ok(task) => return Ok(CallToolResponse::Task(task)),
+                        // With no room for a task the client waits, as others do.
+                        Err(running) => running,
+                    };
+                }
+            }
+        };
+        if !is_told {
+            telling.await;
         }
+        Ok(CallToolResponse::Complete(CallToolResult::from(said)))
+    }
+
+    async fn get_task(
+        &self,
+        request: GetTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<GetTaskResult, ErrorData> {
+        self.tasks.get(&request.task_id, &owner(&context)).map(GetTaskResult::new)
+    }
+
+    /// Tools ask their callers nothing, so there is nothing to answer.
+    async fn update_task(
+        &self,
+        request: UpdateTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.tasks.get(&request.task_id, &owner(&context)).map(|_| ())
+    }
+
+    async fn cancel_task(
+        &self,
+        request: CancelTaskParams,
+        context: RequestContext<RoleServer>,
+    ) -> Result<(), ErrorData> {
+        self.tasks.cancel(&request.task_id, &owner(&context))
     }
 
     async fn on_custom_request(
@@ -226,7 +317,16 @@ impl ServerHandler for Handler {
     ) -> Result<CustomResult, ErrorData> {
         let method = request.method;
         // A request that rmcp knows by another shape comes here, too.
-        if matches!(&*method, "initialize" | "server/discover" | "tools/list" | "tools/call") {
+        if matches!(
+            &*method,
+            "initialize"
+                | "server/discover"
+                | "tools/list"
+                | "tools/call"
+                | "tasks/get"
+                | "tasks/update"
+                | "tasks/cancel"
+        ) {
             let text = format!("the params do not fit the method {method}");
             return Err(ErrorData::new(ErrorCode(INVALID_PARAMS), text, None));
         }

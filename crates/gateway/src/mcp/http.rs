@@ -87,14 +87,14 @@ async fn serve(State(door): State<Arc<Door>>, request: Request) -> Response {
         call.as_ref().and(session).zip(seen.id).map(|(session, id)| door.cancels.enter(session, id.get()));
     let caller = Caller::of(&parts.extensions);
     // rmcp compares a call with the tool's schema before the handler hears of it, and would say what it found.
-    if let Some(name) = seen.tool().filter(|name| !caller.may_call(name)) {
+    let listing = door.handler.listing.get();
+    if let Some(name) = seen.tool().filter(|name| !listing.may_call(&caller, name)) {
         let failed = Caller::denied(&name);
         let watched = door.handler.begin(None, Some(&parts.headers), std::iter::empty());
         watched.by(&caller);
         watched.failed(&failed);
         return refused(StatusCode::OK, &Refusal::new(INVALID_PARAMS, seen.id, failed.message));
     }
-    let listing = door.handler.listing.get();
     if let Some(direct) = Direct::of(&door.handler, &listing, &parts.headers, &caller, &seen) {
         return called(&door.handler, direct, entered).await;
     }

@@ -6,9 +6,10 @@ use std::sync::Arc;
 use rmcp::model::{JsonObject, ListToolsResult, Tool as Listed, ToolAnnotations};
 use serde_json::{Map, Value, json};
 
+use super::sessions;
 use crate::clients::Caller;
 use crate::failed::Failed;
-use crate::tool::{Tool, Tools};
+use crate::tool::{SessionTool, Tool, Tools};
 
 /// Tools on a page of `tools/list`.
 const PAGE: usize = 100;
@@ -24,9 +25,24 @@ pub(super) enum Shape {
     Wrapped,
 }
 
+/// What a tool of MCP is here.
+#[derive(Clone, Debug)]
+pub(super) enum Kind {
+    /// A tool.
+    Tool,
+    /// It opens a session.
+    Open(Arc<SessionTool>),
+    /// It calls a method of a session.
+    Method(Arc<SessionTool>),
+    /// It ends a session.
+    Close(Arc<SessionTool>),
+}
+
 /// A tool, as MCP shows it.
 #[derive(Clone, Debug)]
 pub(super) struct Shown {
+    pub(super) kind: Kind,
+    /// What runs. What ends a session runs more than that.
     pub(super) tool: Arc<Tool>,
     pub(super) shape: Shape,
     /// Whether its schema wants arguments in headers, too.
@@ -46,12 +62,21 @@ impl Listing {
     pub(super) fn new(tools: &Tools) -> Self {
         let mut by_name = HashMap::new();
         let mut listed = Vec::new();
-        for (place, tool) in tools.iter().enumerate() {
-            let (made, shape) = described(tool);
+        let mut add = |kind: Kind, tool: &Arc<Tool>, (made, shape): (Listed, Shape)| {
             let has_headers = tool.input_schema.contains("x-mcp-header");
+            let (name, tool, place) = (Arc::from(&*made.name), Arc::clone(tool), listed.len());
             listed.push(made);
-            by_name
-                .insert(Arc::clone(&tool.name), Shown { tool: Arc::clone(tool), shape, has_headers, place });
+            by_name.insert(name, Shown { kind, tool, shape, has_headers, place });
+        };
+        for tool in tools.iter() {
+            add(Kind::Tool, tool, described(tool));
+        }
+        for of in tools.sessions() {
+            add(Kind::Open(Arc::clone(of)), &of.open, sessions::opens(of, described(&of.open).0));
+            for tool in of.methods.values() {
+                add(Kind::Method(Arc::clone(of)), tool, sessions::calls(of, described(tool)));
+            }
+            add(Kind::Close(Arc::clone(of)), of.close.as_ref().unwrap_or(&of.open), sessions::closes(of));
         }
         Self { by_name, listed }
     }
@@ -60,9 +85,17 @@ impl Listing {
         self.by_name.get(name)
     }
 
+    /// Whether the caller may know of the tool of this name. Who may open a session may call what it has.
+    pub(super) fn may_call(&self, caller: &Caller, name: &str) -> bool {
+        match self.get(name).map(|shown| &shown.kind) {
+            Some(Kind::Open(of) | Kind::Method(of) | Kind::Close(of)) => caller.may_call(of.name()),
+            Some(Kind::Tool) | None => caller.may_call(name),
+        }
+    }
+
     /// The tool of this name, if the caller may call it.
     pub(super) fn shown(&self, caller: &Caller, name: &str) -> Result<&Shown, Failed> {
-        if !caller.may_call(name) {
+        if !self.may_call(caller, name) {
             return Err(Caller::denied(name));
         }
         self.get(name).ok_or_else(|| Failed::no_tool(name))
@@ -76,9 +109,9 @@ impl Listing {
     /// A page of what a caller may know of. A cursor is the name of the last tool of the page before; `None` if there
     /// is no such tool.
     pub(super) fn page(&self, caller: &Caller, cursor: Option<&str>) -> Option<ListToolsResult> {
-        let place = |name: &str| Some(self.get(name).filter(|_| caller.may_call(name))?.place + 1);
+        let place = |name: &str| Some(self.get(name).filter(|_| self.may_call(caller, name))?.place + 1);
         let begin = cursor.map_or(Some(0), place)?;
-        let mut left = self.listed.get(begin..)?.iter().filter(|tool| caller.may_call(&tool.name));
+        let mut left = self.listed.get(begin..)?.iter().filter(|tool| self.may_call(caller, &tool.name));
         let page: Vec<Listed> = left.by_ref().take(PAGE).cloned().collect();
         let has_more = left.next().is_some();
         let next = page.last().filter(|_| has_more).map(|tool| tool.name.to_string());

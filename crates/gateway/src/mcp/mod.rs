@@ -12,7 +12,9 @@ mod handler;
 mod http;
 mod listing;
 mod message;
+mod sessions;
 mod stdio;
+mod tasks;
 
 use std::sync::Arc;
 

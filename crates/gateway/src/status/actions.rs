@@ -33,7 +33,7 @@ impl Status {
         if self.may_administer(&Caller::of(&request.extensions)) {
             return Ok(());
         }
-        let text = if self.guard.is_open() {
+        let text = if self.shared.roster.is_open() {
             "the server is open to other machines and has no tokens, so it takes no orders: give it tokens \
              (--token-file, --clients-file), or let it serve 127.0.0.1"
         } else {

@@ -11,17 +11,16 @@ use axum::extract::{Request, State};
 use axum::response::{IntoResponse as _, Response};
 use bytes::Bytes;
 use futures::{StreamExt as _, stream};
+use http::StatusCode;
 use http::header::{CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
-use http::{HeaderMap, StatusCode};
 use ropewalk_sync::Mutex;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore, broadcast, watch};
 use tokio::time::{MissedTickBehavior, interval};
 
 use super::document::{self, Since};
 use super::{Status, refused};
-use crate::clients::{Caller, Peer};
+use crate::clients::{Caller, Shown};
 use crate::failed::{Code, Failed};
-use crate::guard::{bearer, peer};
 
 /// Watchers that there may be.
 const MOST: usize = 32;
@@ -85,8 +84,8 @@ struct Watcher {
     status: Arc<Status>,
     updates: broadcast::Receiver<Arc<str>>,
     leaving: watch::Receiver<bool>,
-    headers: HeaderMap,
-    peer: Peer,
+    /// What the watcher has shown: it may cease to be a client.
+    shown: Shown,
     /// It gets the whole next.
     wants_whole: bool,
     _place: OwnedSemaphorePermit,
@@ -95,7 +94,7 @@ struct Watcher {
 impl Watcher {
     /// The watcher as a caller, who may have ceased to be one.
     fn caller(&self) -> Option<Caller> {
-        let caller = self.status.guard.caller(bearer(&self.headers), &self.peer).ok()?;
+        let caller = self.status.shared.roster.admit(&self.shown).ok()?;
         caller.may_read_status().then_some(caller)
     }
 
@@ -138,8 +137,7 @@ pub(super) async fn events(State(status): State<Arc<Status>>, request: Request) 
     let watcher = Watcher {
         updates: Watchers::subscribe(&status),
         leaving: status.leaving.clone(),
-        peer: peer(&parts.extensions),
-        headers: parts.headers,
+        shown: Shown::of(&parts.headers, &parts.extensions),
         wants_whole: true,
         _place: place,
         status,

@@ -73,6 +73,12 @@ families! {
         "Calls that no worker began, because the server had no room or no time for them";
     Items: Counter "ropewalk.tool.stream.items" "{item}",
         "Items of streams that tools have made and clients were sent";
+    Sessions: Count "ropewalk.sessions.active" "{session}",
+        "Sessions that are open";
+    SessionsOpened: Counter "ropewalk.sessions.opened" "{session}",
+        "Sessions that were opened";
+    SessionsEnded: Counter "ropewalk.sessions.ended" "{session}",
+        "Sessions that have ended, by cause";
     Batches: Spread "ropewalk.tool.batch.size" "{call}",
         "Calls that workers were given together, of tools with `batch`";
     Cached: Counter "ropewalk.tool.cache.lookups" "{call}",

@@ -322,6 +322,10 @@ pub(super) fn route(path: &str) -> &'static str {
     }
     match path {
         path if path.starts_with("/v1/tools/") => "/v1/tools/{name}",
+        path if path.starts_with("/v1/sessions/") => match path.matches('/').count() {
+            3 => "/v1/sessions/{session}",
+            _ => "/v1/sessions/{session}/{method}",
+        },
         path if path.starts_with("/ropewalk.v1.Tools/") => "/ropewalk.v1.Tools/{method}",
         path if path.starts_with("/grpc.") => "/grpc.*",
         _ => "other",
@@ -389,6 +393,8 @@ mod tests {
             assert_eq!(route(path), "other");
         }
         assert_eq!((route("/v1/tools/x/y"), route("/metrics")), ("/v1/tools/{name}", "/metrics"));
+        assert_eq!(route("/v1/sessions/secret"), "/v1/sessions/{session}");
+        assert_eq!(route("/v1/sessions/secret/add"), "/v1/sessions/{session}/{method}");
         let made_up = http::Method::from_bytes(b"MADEUP").expect("a method");
         assert_eq!((known(&made_up), known(&http::Method::PATCH)), ("_OTHER", "PATCH"));
     }

@@ -13,8 +13,9 @@ mod otlp;
 mod pools;
 mod prometheus;
 mod seconds;
+mod sessions;
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
@@ -43,6 +44,7 @@ use self::otlp::Otlp;
 pub use self::pools::Now;
 use self::prometheus::Format;
 pub(crate) use self::seconds::{KEPT, Second, Totals};
+pub(crate) use self::sessions::{Ended, OfSessions};
 use crate::failed::Code;
 use crate::swap::Swap;
 use crate::tool::{Tool, Tools};
@@ -55,6 +57,8 @@ pub(crate) struct Telemetry {
     /// What is counted of each tool, of those that are gone, too.
     tools: Swap<HashMap<Arc<str>, Arc<OfTool>>>,
     unknown: Arc<OfTool>,
+    /// What is counted of sessions by their names, of those that are gone, too.
+    sessions: Swap<BTreeMap<Arc<str>, Arc<OfSessions>>>,
     requests: Requests,
     lines: Arc<Lines>,
     /// What gives the pools' numbers.
@@ -91,8 +95,9 @@ impl Telemetry {
     ) -> Arc<Self> {
         let of = |name: &Arc<str>| Arc::new(OfTool::new(Arc::clone(name)));
         Arc::new(Self {
-            tools: Swap::new(tools.iter().map(|tool| (Arc::clone(&tool.name), of(&tool.name))).collect()),
+            tools: Swap::new(tools.all().map(|tool| (Arc::clone(&tool.name), of(&tool.name))).collect()),
             unknown: of(&UNKNOWN.into()),
+            sessions: Swap::new(sessions::counted(BTreeMap::new(), tools)),
             requests: Requests::default(),
             lines,
             now: Box::new(now),
@@ -120,11 +125,13 @@ impl Telemetry {
     /// These are the tools from now on. Those that there were go on counting where they were.
     pub(crate) fn replace(&self, tools: &Tools) {
         let mut counted = HashMap::clone(&self.tools.get());
-        for tool in tools.iter() {
+        for tool in tools.all() {
             let name = Arc::clone(&tool.name);
             counted.entry(name).or_insert_with(|| Arc::new(OfTool::new(Arc::clone(&tool.name))));
         }
         drop(self.tools.replace(counted));
+        let counted = sessions::counted(BTreeMap::clone(&self.sessions.get()), tools);
+        drop(self.sessions.replace(counted));
     }
 
     /// A call has come, of a tool if there is such a one.
@@ -141,6 +148,11 @@ impl Telemetry {
             None => Trace::passed(headers),
         };
         Watched::new(self, protocol, tool, trace)
+    }
+
+    /// What is counted of the sessions of this name.
+    pub(crate) fn sessions(&self, name: &str) -> Option<Arc<OfSessions>> {
+        self.sessions.get().get(name).cloned()
     }
 
     /// Calls of a tool go to a worker together.
@@ -249,6 +261,7 @@ impl Telemetry {
     /// All numbers.
     fn families(&self) -> Vec<Family> {
         let mut families = meters::families(self.tools_by_name().iter());
+        families.extend(sessions::families(self.sessions.get().values()));
         families.extend(self.requests.families());
         families.extend(pools::families(&(self.now)()));
         let mut lost = Family::new(Name::Lost);

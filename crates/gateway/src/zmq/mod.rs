@@ -28,9 +28,8 @@ use tokio::task::AbortHandle;
 use self::envelope::{Message, Writing};
 use crate::arrays::Given;
 use crate::call::Request;
-use crate::clients::{Peer, Stranger};
+use crate::clients::{Peer, Shown, Stranger};
 use crate::failed::{Code, Failed};
-use crate::guard::{Guard, token_of};
 use crate::http::Shared;
 use crate::rpc;
 use crate::telemetry::{PARENT, Protocol, STATE};
@@ -49,7 +48,6 @@ const AUTHORIZATION: &str = "authorization";
 /// See the module.
 pub(crate) struct Zmq {
     shared: Arc<Shared>,
-    guard: Arc<Guard>,
     /// Where all callers are that show nothing else: this machine, or no address.
     peer: Peer,
     handle: Handle,
@@ -143,7 +141,6 @@ impl Zmq {
     /// When the endpoint cannot be bound, or is open to other machines and callers need no token.
     pub(crate) fn start(
         shared: Arc<Shared>,
-        guard: Arc<Guard>,
         handle: Handle,
         endpoint: &str,
         ended: impl FnOnce() + Send + 'static,
@@ -157,7 +154,7 @@ impl Zmq {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
-        if guard.is_open() && !address.is_none_or(|address| address.is_loopback()) {
+        if shared.roster.is_open() && !address.is_none_or(|address| address.is_loopback()) {
             let text = format!(
                 "{endpoint} is open to other machines, and every caller would be served: give callers tokens"
             );
@@ -179,7 +176,7 @@ impl Zmq {
         let (state, leaving) = (Mutex::default(), AtomicBool::new(false));
         // Rates of addresses are for servers without clients, which only this machine reaches.
         let peer = Peer { address, ..Peer::default() };
-        let zmq = Arc::new(Self { shared, guard, peer, handle, wake, state, leaving });
+        let zmq = Arc::new(Self { shared, peer, handle, wake, state, leaving });
         let serving = Arc::clone(&zmq);
         thread::Builder::new().name(String::from("ropewalk-zmq")).spawn(move || {
             // Errors of the socket end it, and with it the thread: it is closed by no other.
@@ -411,8 +408,8 @@ impl Call {
             }
         }
         let shown = said.metadata.remove(AUTHORIZATION);
-        let token = shown.as_ref().and_then(Value::as_str).and_then(|text| token_of(text.as_bytes()));
-        let caller = self.peer.zmq.guard.caller(token, &self.peer.zmq.peer).map_err(refused)?;
+        let shown = shown.as_ref().and_then(Value::as_str).map(str::as_bytes);
+        let caller = shared.roster.admit(&Shown::new(shown, self.peer.zmq.peer.clone())).map_err(refused)?;
         let found = shared.catalog.get().tool_for(&caller, &said.tool).map(Arc::clone);
         let watched = shared.telemetry.begin(Protocol::Zmq, found.as_ref().ok(), &headers);
         watched.by(&caller);

@@ -99,7 +99,10 @@ async fn a_client_finds_out_what_the_server_speaks() {
     let (status, said) = modern(&server, "server/discover", json!({}), None).await;
     assert_eq!(status, StatusCode::OK, "{said}");
     assert_eq!(said["result"]["supportedVersions"], json!(["2025-06-18", LEGACY, MODERN]));
-    assert_eq!(said["result"]["capabilities"], json!({"tools": {}}));
+    assert_eq!(
+        said["result"]["capabilities"],
+        json!({"tools": {}, "extensions": {"io.modelcontextprotocol/tasks": {}}})
+    );
 
     let response = sent(&server, PLAIN, initialize(LEGACY).to_string()).await;
     assert!(response.headers().contains_key("mcp-session-id"));

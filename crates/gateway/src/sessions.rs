@@ -1,0 +1,534 @@
+//! Sessions of callers: the state that lives in one worker from one call to the next, and who may reach it.
+//!
+//! A session is open from the answer to its opening until its client ends it, its connection breaks, nothing has
+//! called it for its idle timeout, its worker is gone, or the server leaves. One whose worker is gone stays known until
+//! a caller has heard of it: it answers once that it is unavailable, and never begins anew by itself.
+
+use std::collections::HashMap;
+use std::fmt;
+use std::pin::Pin;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::task::{Context, Poll};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+use futures::future::join_all;
+use futures::{Stream, StreamExt as _};
+use http::{Extensions, HeaderMap};
+use rmcp::transport::common::server_side_http::session_id;
+use ropewalk_sync::Mutex;
+use tokio::runtime::Handle;
+use tokio::sync::Notify;
+use tokio::time::{sleep, timeout, timeout_at};
+use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+
+use crate::call::{Answer, Beside, Form, Items, Request, Runner, Seat};
+use crate::clients::Caller;
+use crate::failed::{Code, Failed, Shed};
+use crate::telemetry::{Ended, OfSessions, Protocol, Telemetry};
+use crate::tool::{SessionTool, Tool};
+use crate::turns::{Full, Turn, Turns};
+
+/// Calls of one session that may wait for their turn.
+const MOST_WAITING: usize = 64;
+/// How long the end of a session's object may take; then it is ended with its worker.
+const CLOSE_WITHIN: Duration = Duration::from_secs(10);
+/// How often sessions are looked at whose time may be over, or whose worker may be gone.
+const LOOK_EVERY: Duration = Duration::from_millis(250);
+/// How long a client that finds no room is asked to stay away.
+const FULL_FOR: Duration = Duration::from_secs(1);
+
+/// Whose a session is: that of a client, and without clients of every caller that knows its name.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Owner(pub(crate) Option<Arc<str>>);
+
+impl Owner {
+    /// The owner of what this request opens, and of what it may reach.
+    pub(crate) fn of(extensions: &Extensions) -> Self {
+        Self(Caller::of(extensions).identity())
+    }
+}
+
+/// The sessions of a server.
+pub(crate) struct Sessions {
+    most: usize,
+    runner: Arc<dyn Runner>,
+    telemetry: Arc<Telemetry>,
+    table: Mutex<Table>,
+    /// Sessions that are open, or that are being opened. It orders nothing: relaxed.
+    places: Arc<AtomicUsize>,
+    /// Notified when a session has opened.
+    opened: Notify,
+}
+
+#[derive(Default)]
+struct Table {
+    known: HashMap<Arc<str>, Arc<Session>>,
+    leaving: bool,
+}
+
+impl Table {
+    /// Forgets the sessions that are lost, if there are as many of them as may be open: nobody has asked for them.
+    fn make_room(&mut self, most: usize) -> Vec<Arc<Session>> {
+        if self.known.len() < most.saturating_mul(2) {
+            return Vec::new();
+        }
+        let lost: Vec<Arc<Session>> = self.known.values().filter(|one| one.is_lost()).cloned().collect();
+        for one in &lost {
+            self.known.remove(&one.id);
+        }
+        lost
+    }
+}
+
+/// One of so many places for sessions.
+#[derive(Debug)]
+struct Place(Arc<AtomicUsize>);
+
+impl Drop for Place {
+    fn drop(&mut self) {
+        self.0.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// A session that has opened.
+pub(crate) struct Session {
+    id: Arc<str>,
+    of: Arc<SessionTool>,
+    owner: Owner,
+    protocol: Protocol,
+    seat: Arc<dyn Seat>,
+    turns: Arc<Turns>,
+    /// Cancelled when it ends: its calls are given up.
+    over: CancellationToken,
+    fate: Mutex<Fate>,
+    counts: Option<Arc<OfSessions>>,
+}
+
+/// What has become of a session.
+#[derive(Debug)]
+enum Fate {
+    Open {
+        _place: Place,
+    },
+    /// It has ended; after the loss of its worker a caller may have to hear of that yet.
+    Ended(Ended),
+}
+
+impl fmt::Debug for Session {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        // Its name opens it, so it is not shown.
+        f.debug_struct("Session").field("of", self.of.name()).finish_non_exhaustive()
+    }
+}
+
+/// Where a call of a session is.
+#[derive(Debug)]
+pub(crate) struct Entered {
+    session: Arc<Session>,
+    turn: Turn,
+}
+
+impl Session {
+    /// The name by which its owner reaches it; it cannot be guessed.
+    pub(crate) fn id(&self) -> &Arc<str> {
+        &self.id
+    }
+
+    /// What it is of.
+    pub(crate) fn of(&self) -> &Arc<SessionTool> {
+        &self.of
+    }
+
+    /// Lets a caller call it, who may do that still.
+    pub(crate) fn admit(&self, caller: &Caller) -> Result<(), Failed> {
+        let name = self.of.name();
+        if caller.may_call(name) { Ok(()) } else { Err(Caller::denied(name)) }
+    }
+
+    /// Whether it lives as long as a connection, whatever its idle timeout.
+    fn is_bound(&self) -> bool {
+        matches!(self.protocol, Protocol::Grpc | Protocol::GrpcWeb | Protocol::Connect)
+    }
+
+    /// Returns when it has ended; why, as a caller reads it.
+    pub(crate) async fn over(&self) -> Failed {
+        self.over.cancelled().await;
+        self.gone()
+    }
+
+    /// Why it serves no calls any more.
+    fn gone(&self) -> Failed {
+        match &*self.fate.lock() {
+            Fate::Ended(Ended::Lost) => Failed::new(Code::Unavailable, "the session is lost with its worker"),
+            Fate::Ended(Ended::Leaving) => leaving(),
+            Fate::Ended(Ended::Closed | Ended::Left | Ended::Idle) | Fate::Open { .. } => {
+                Failed::new(Code::Cancelled, "the session has ended")
+            }
+        }
+    }
+
+    /// It ends, if it has not ended; true if this call has ended it.
+    fn end(&self, why: Ended) -> bool {
+        let mut fate = self.fate.lock();
+        if let Fate::Ended(_) = &*fate {
+            return false;
+        }
+        let before = std::mem::replace(&mut *fate, Fate::Ended(why));
+        drop(fate);
+        // Its place is free from now on.
+        drop(before);
+        if let Some(counts) = &self.counts {
+            counts.ended(why);
+        }
+        true
+    }
+
+    /// Its worker is gone. What waits for it fails.
+    fn lose(&self) {
+        if self.seat.lost().is_some() && self.end(Ended::Lost) {
+            self.over.cancel();
+        }
+    }
+
+    fn is_lost(&self) -> bool {
+        matches!(&*self.fate.lock(), Fate::Ended(Ended::Lost))
+    }
+
+    /// Calls what ends the object, when the calls that were given up are gone.
+    async fn finish(&self, telemetry: &Arc<Telemetry>) -> Result<(), Failed> {
+        let Some(close) = self.of.close.as_ref().filter(|_| self.seat.lost().is_none()) else {
+            return Ok(());
+        };
+        let deadline = Instant::now() + CLOSE_WITHIN;
+        // As many calls may wait as may: each of them leaves now.
+        let turn = timeout(CLOSE_WITHIN, async {
+            loop {
+                if let Ok(mut turn) = self.turns.enter() {
+                    turn.comes().await;
+                    return turn;
+                }
+                tokio::task::yield_now().await;
+            }
+        });
+        let Ok(turn) = turn.await else {
+            return Err(Failed::new(Code::DeadlineExceeded, "the calls of the session do not end"));
+        };
+        let watched = telemetry.begin(self.protocol, Some(close), &HeaderMap::new());
+        let request = Request {
+            tool: Arc::clone(close),
+            form: Form::Json,
+            arguments: Bytes::from_static(b"{}"),
+            beside: Beside::default(),
+            metadata: Bytes::new(),
+            deadline: Some(deadline),
+            reports: None,
+            watched: watched.clone(),
+        };
+        let done = self.seat.call(request).await;
+        drop(turn);
+        match done {
+            Ok(_) => {
+                watched.ended();
+                Ok(())
+            }
+            Err(failed) => {
+                watched.failed(&failed);
+                // What is gone with its worker has ended, too.
+                let is_gone = failed.code == Code::Unavailable && self.seat.lost().is_some();
+                if is_gone { Ok(()) } else { Err(failed) }
+            }
+        }
+    }
+}
+
+impl Sessions {
+    /// Sessions of tools that run there, at most so many at a time.
+    pub(crate) fn new(most: usize, runner: Arc<dyn Runner>, telemetry: Arc<Telemetry>) -> Arc<Self> {
+        let (table, places) = (Mutex::default(), Arc::default());
+        Arc::new(Self { most, runner, telemetry, table, places, opened: Notify::new() })
+    }
+
+    /// Ends sessions that nothing has called for their idle timeout, and notices those that are lost; for as long as
+    /// there are `sessions`.
+    pub(crate) fn watch(sessions: &Arc<Self>, handle: &Handle) {
+        let weak = Arc::downgrade(sessions);
+        handle.spawn(async move {
+            while let Some(sessions) = weak.upgrade() {
+                if sessions.is_empty() {
+                    sessions.opened.notified().await;
+                }
+                sessions.look(Instant::now());
+                drop(sessions);
+                sleep(LOOK_EVERY).await;
+            }
+        });
+    }
+
+    /// Opens a session: takes a place for it, and makes its object.
+    pub(crate) async fn open(
+        &self,
+        of: &Arc<SessionTool>,
+        owner: Owner,
+        protocol: Protocol,
+        request: Request,
+    ) -> Result<Arc<Session>, Failed> {
+        let place = self.place()?;
+        let seat = self.runner.seat(of)?;
+        seat.call(request).await?;
+        let counts = self.telemetry.sessions(of.name());
+        if let Some(counts) = &counts {
+            counts.opened();
+        }
+        let session = Arc::new(Session {
+            id: session_id(),
+            of: Arc::clone(of),
+            owner,
+            protocol,
+            seat,
+            turns: Turns::new(MOST_WAITING),
+            over: CancellationToken::new(),
+            fate: Mutex::new(Fate::Open { _place: place }),
+            counts,
+        });
+        let (is_late, unheard) = {
+            let mut table = self.table.lock();
+            let unheard = table.make_room(self.most);
+            table.known.insert(Arc::clone(&session.id), Arc::clone(&session));
+            (table.leaving, unheard)
+        };
+        drop(unheard);
+        if is_late {
+            drop(self.end(&session, Ended::Leaving));
+            return Err(leaving());
+        }
+        self.opened.notify_one();
+        Ok(session)
+    }
+
+    fn place(&self) -> Result<Place, Failed> {
+        if self.table.lock().leaving {
+            return Err(leaving());
+        }
+        let place = Place(Arc::clone(&self.places));
+        if self.places.fetch_add(1, Ordering::Relaxed) < self.most {
+            return Ok(place);
+        }
+        let text = format!(
+            "{} sessions are open, which is as many as may (max_sessions). Try again later",
+            self.most
+        );
+        let failed = Failed::new(Code::ResourceExhausted, text).shed(Shed::QueueFull);
+        Err(Failed { retry_after: Some(FULL_FOR), ..failed })
+    }
+
+    /// The session of this name, if it is this owner's.
+    pub(crate) fn find(&self, id: &str, owner: &Owner) -> Result<Arc<Session>, Failed> {
+        let found = self.table.lock().known.get(id).cloned();
+        // Another's session is no different from one that does not exist.
+        found.filter(|session| session.owner == *owner).ok_or_else(no_session)
+    }
+
+    /// Takes a place in the line of a session's calls.
+    pub(crate) fn enter(&self, session: &Arc<Session>) -> Result<Entered, Failed> {
+        session.lose();
+        if session.over.is_cancelled() {
+            // Its caller hears of that now, and there is nothing left of it.
+            self.forget(session);
+            return Err(session.gone());
+        }
+        let turn = session.turns.enter().map_err(|Full(most)| {
+            let text = format!("{most} calls of the session wait, which is as many as may. Try again later");
+            let failed = Failed::new(Code::ResourceExhausted, text).shed(Shed::QueueFull);
+            Failed { retry_after: Some(FULL_FOR), ..failed }
+        })?;
+        Ok(Entered { session: Arc::clone(session), turn })
+    }
+
+    /// Runs a call when its turn comes.
+    pub(crate) async fn call(&self, entered: Entered, request: Request) -> Result<Answer, Failed> {
+        let Entered { session, mut turn } = entered;
+        let called = async {
+            let request = in_time(&mut turn, request).await?;
+            session.seat.call(request).await
+        };
+        let done = tokio::select! {
+            done = called => done,
+            gone = session.over() => Err(gone),
+        };
+        done.map_err(|failed| self.failed(&session, failed))
+    }
+
+    /// Begins a stream when its turn comes. The turn lasts until its end.
+    pub(crate) async fn stream(
+        self: &Arc<Self>,
+        entered: Entered,
+        request: Request,
+    ) -> Result<Items, Failed> {
+        let Entered { session, mut turn } = entered;
+        let called = async {
+            let request = in_time(&mut turn, request).await?;
+            session.seat.stream(request).await
+        };
+        let done = tokio::select! {
+            done = called => done,
+            gone = session.over() => Err(gone),
+        };
+        let items = done.map_err(|failed| self.failed(&session, failed))?;
+        let over = Box::pin(session.over.clone().cancelled_owned());
+        let running = Some(OfStream { items, _turn: turn });
+        Ok(Box::pin(InSession { running, over, session, sessions: Arc::clone(self) }))
+    }
+
+    /// A call has failed: perhaps because the session is lost. One that says so is the last of which the name is known.
+    fn failed(&self, session: &Arc<Session>, failed: Failed) -> Failed {
+        session.lose();
+        if session.is_lost() && failed.code == Code::Unavailable {
+            self.forget(session);
+        }
+        failed
+    }
+
+    fn forget(&self, session: &Session) {
+        let gone = self.table.lock().known.remove(&session.id);
+        drop(gone);
+    }
+
+    /// Ends a session: its calls are given up, and its object is ended. What this returns need not be awaited; it says
+    /// whether the object's end has failed.
+    pub(crate) fn end(
+        &self,
+        session: &Arc<Session>,
+        why: Ended,
+    ) -> impl Future<Output = Result<(), Failed>> + Send + use<> {
+        self.forget(session);
+        let ending = session.end(why).then(|| {
+            session.over.cancel();
+            let (session, telemetry) = (Arc::clone(session), Arc::clone(&self.telemetry));
+            // It goes on when the client that asked for it has left. Without a runtime the state goes with the seat.
+            Handle::try_current()
+                .ok()
+                .map(|runtime| runtime.spawn(async move { session.finish(&telemetry).await }))
+        });
+        async move {
+            match ending.flatten() {
+                Some(ending) => ending.await.unwrap_or(Ok(())),
+                None => Ok(()),
+            }
+        }
+    }
+
+    /// Opens no more sessions.
+    pub(crate) fn leave(&self) {
+        self.table.lock().leaving = true;
+    }
+
+    /// Ends all; true if none of them had a call that was given up.
+    pub(crate) async fn end_all(&self) -> bool {
+        let all: Vec<Arc<Session>> = self.table.lock().known.values().cloned().collect();
+        let at_rest = all.iter().all(|session| session.turns.idle_since().is_some() || session.is_lost());
+        let ending: Vec<_> = all.iter().map(|session| self.end(session, Ended::Leaving)).collect();
+        join_all(ending).await;
+        at_rest
+    }
+
+    fn is_empty(&self) -> bool {
+        self.table.lock().known.is_empty()
+    }
+
+    fn look(&self, now: Instant) {
+        let all: Vec<Arc<Session>> = self.table.lock().known.values().cloned().collect();
+        for session in all {
+            session.lose();
+            let is_over = session
+                .turns
+                .idle_since()
+                .is_some_and(|since| now.saturating_duration_since(since) >= session.of.idle_timeout);
+            if is_over && !session.is_bound() {
+                // A session that is lost has been waiting for a caller to hear of it; none came.
+                drop(self.end(&session, Ended::Idle));
+            }
+        }
+    }
+}
+
+impl fmt::Debug for Sessions {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Sessions").field("most", &self.most).finish_non_exhaustive()
+    }
+}
+
+fn leaving() -> Failed {
+    Failed::new(Code::Unavailable, "the server is leaving").shed(Shed::Leaving)
+}
+
+/// There is no such session, or it is another caller's.
+fn no_session() -> Failed {
+    Failed::new(Code::NotFound, "there is no such session: it was never opened, or it has ended")
+}
+
+/// Waits for the turn of a call, for no longer than its caller does.
+async fn in_time(turn: &mut Turn, mut request: Request) -> Result<Request, Failed> {
+    let own = request.tool.deadline.and_then(|most| Instant::now().checked_add(most));
+    request.deadline = request.deadline.into_iter().chain(own).min();
+    let came = match request.deadline {
+        Some(at) => timeout_at(at.into(), turn.comes()).await.is_ok(),
+        None => {
+            turn.comes().await;
+            true
+        }
+    };
+    if came {
+        return Ok(request);
+    }
+    Err(Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed").shed(Shed::Deadline))
+}
+
+/// A stream of a session, and its turn.
+struct OfStream {
+    /// Dropped before the turn: the next call comes behind the generator's end.
+    items: Items,
+    _turn: Turn,
+}
+
+/// The items of a stream of a session, which end with the session.
+struct InSession {
+    running: Option<OfStream>,
+    over: Pin<Box<WaitForCancellationFutureOwned>>,
+    session: Arc<Session>,
+    sessions: Arc<Sessions>,
+}
+
+impl Stream for InSession {
+    type Item = Result<Answer, Failed>;
+
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        let this = &mut *self;
+        let Some(running) = &mut this.running else { return Poll::Ready(None) };
+        let next = running.items.poll_next_unpin(context);
+        let end = match next {
+            Poll::Ready(Some(Ok(item))) => return Poll::Ready(Some(Ok(item))),
+            Poll::Ready(Some(Err(failed))) => Some(Err(this.sessions.failed(&this.session, failed))),
+            Poll::Ready(None) => None,
+            Poll::Pending => match this.over.as_mut().poll(context) {
+                Poll::Ready(()) => Some(Err(this.session.gone())),
+                Poll::Pending => return Poll::Pending,
+            },
+        };
+        this.running = None;
+        Poll::Ready(end)
+    }
+}
+
+/// The operation of a session that a caller names.
+pub(crate) fn method<'a>(of: &'a SessionTool, name: &str) -> Result<&'a Arc<Tool>, Failed> {
+    of.methods.get(name).ok_or_else(|| {
+        let known: Vec<&str> = of.methods.keys().map(|name| &**name).collect();
+        let text = format!("the session {:?} has no such method; it has {}", of.name(), known.join(", "));
+        Failed::new(Code::NotFound, text)
+    })
+}
+
+#[cfg(test)]
+mod tests;
