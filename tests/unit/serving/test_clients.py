@@ -143,6 +143,34 @@ def test_clients_are_an_authentication(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
+    ("endpoint", "is_public"),
+    [
+        ("tcp://127.0.0.1:*", False),
+        ("tcp://[::1]:5555", False),
+        ("tcp://localhost:5555", False),
+        ("ipc:///run/tools.sock", False),
+        ("tcp://0.0.0.0:5555", True),
+        ("tcp://*:5555", True),
+        ("tcp://eth0:5555", True),
+    ],
+)
+def test_messages_in_the_clear_are_warned_of(tmp_path: Path, endpoint: str, is_public: bool) -> None:
+    path = file_of(tmp_path, f"[clients.a]\ntoken = '{TOKEN}'")
+    # TLS is of the other addresses.
+    settings = Settings(zmq=endpoint, clients_file=path, tls_cert="c", tls_key="k")
+    assert ("let a tunnel encrypt" in str(settings.listening().danger())) == is_public
+
+
+def test_tokens_of_a_list_are_operators_where_clients_have_no_entries(tmp_path: Path) -> None:
+    (tmp_path / "tokens").write_text("token-secret-of-a-list\n")
+    alone = Settings(token_file=str(tmp_path / "tokens"))
+    assert [one.admin for one in alone.read_clients()] == [True]
+    path = file_of(tmp_path, f"[clients.a]\ntoken = '{TOKEN}'\n[clients.b]\ncertificate = 'b'\nadmin = true")
+    beside = Settings(token_file=str(tmp_path / "tokens"), clients_file=path)
+    assert [one.admin for one in beside.read_clients()] == [False, False, True]
+
+
+@pytest.mark.parametrize(
     ("settings", "words"),
     [
         (Settings(tls_cert="c"), "are given together"),
