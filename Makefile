@@ -185,6 +185,9 @@ bench-loop: build $(VENV)/.bench
 bench-messaging: build $(VENV)/.bench
 	@$(BIN)/python benchmarks messaging $(BENCH_ARGS)
 
+bench-serving: build $(VENV)/.bench
+	@$(BIN)/python benchmarks serving $(BENCH_ARGS)
+
 $(VENV)/.bench: benchmarks/requirements.txt | $(VENV)/.ready
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check -r $<
 	touch $@

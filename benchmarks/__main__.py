@@ -4,7 +4,8 @@
     python benchmarks pools [--quick] [--only ROW[,ROW]] [--rounds N] [--json FILE] [--markdown FILE]
     python benchmarks compare BEFORE AFTER [ROW...]
 
-The suites are pools, loop, signals, results, journal, state, messaging and foundation. The exit status is 0 when
+The suites are pools, loop, signals, results, journal, state, messaging, foundation and
+serving. The exit status is 0 when
 everything ran, goals met or missed; 1 when a contestant that is installed failed, or when a row of `compare` became
 slower; 2 for a wrong command line. See README.md beside this file for what is measured and how.
 """

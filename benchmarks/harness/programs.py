@@ -1,4 +1,6 @@
-"""The Rust and C++ programs of `messaging/` and `foundation/`: built on first use, and played one round at a time."""
+"""The Rust and C++ programs of `messaging/`, `foundation/` and `serving/`: built on first use, and played one round at
+a time.
+"""
 
 from __future__ import annotations
 
@@ -21,7 +23,7 @@ if TYPE_CHECKING:
 
     from harness.measure import Options
 
-MESSAGING, FOUNDATION = BENCHMARKS / "messaging", BENCHMARKS / "foundation"
+MESSAGING, FOUNDATION, SERVING = (BENCHMARKS / name for name in ("messaging", "foundation", "serving"))
 #: Seconds that a round of a program may take.
 PATIENCE = 60.0
 
@@ -66,18 +68,31 @@ def _foundation() -> Path:
     return folder
 
 
+@functools.cache
+def _serving() -> Path | None:
+    """The folder of the programs of serving; `None` if they do not build, which is said once."""
+    if subprocess.run(["cargo", "build", "--release", "--quiet"], cwd=SERVING, check=False).returncode:
+        print("the load for servers did not build", file=sys.stderr)
+        return None
+    return target(SERVING) / "release"
+
+
 @dataclass(frozen=True)
 class Program:
     """The path of a program, built when a run first needs it, unless the command line says where the programs are."""
 
     name: str
     foundation: bool = False
+    serving: bool = False
 
     def of(self, options: Options) -> str:
         """The path; empty where there is none."""
         if options.programs is not None:
             path = options.programs / self.name
             return str(path) if path.exists() else ""
+        if self.serving:
+            folder = _serving()
+            return "" if folder is None else str(folder / self.name)
         if not self.foundation:
             return _messaging(self.name)
         path = _foundation() / self.name

@@ -4,4 +4,4 @@ A file holds the contests of its table (functions that run in a fresh interprete
 on each line the name, the contest and what it returns, the goal, and the peers with the goals against them.
 """
 
-SUITES = ("pools", "loop", "signals", "results", "journal", "state", "messaging", "foundation")
+SUITES = ("pools", "loop", "signals", "results", "journal", "state", "messaging", "foundation", "serving")

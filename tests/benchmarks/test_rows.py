@@ -5,12 +5,18 @@ from __future__ import annotations
 import pytest
 
 from harness.compare import own
-from harness.measure import Options, missing, play
+from harness.measure import Case, Options, missing, play
+from harness.programs import Program
 from harness.suites import SUITES, rows_of
 from harness.table import Line, Row
 
 ROWS = [(suite, row) for suite in SUITES for row in rows_of(suite)]
 SMALLEST = Options(quick=True, rounds=1, kills=4)
+
+
+def of_program(case: Case) -> bool:
+    """Whether a case plays a Rust program, or is played by one."""
+    return any(isinstance(value, Program) for value in case.arguments.values())
 
 
 @pytest.mark.parametrize("suite", SUITES)
@@ -36,7 +42,7 @@ def test_a_label_means_one_case(suite: str, row: Row) -> None:
         pytest.param(suite, row, label, id=f"{suite}/{row.name}/{label}")
         for suite, row in ROWS
         for label, (case, _) in own(row).items()
-        if not case.function.startswith("harness.programs:") and "sklearn" not in case.needs
+        if not of_program(case) and "sklearn" not in case.needs
     ],
 )
 def test_a_row_measures_what_its_lines_name(suite: str, row: Row, label: str) -> None:
