@@ -3,8 +3,9 @@
 #   make demo    builds, then measures every module of Python's own standard library on every core
 #   make test    builds, then passes all tests
 #
-# Others: demo-serve (a server of tools, called from several languages), build, test-rust, test-python, sanitize, generate, lint, mutants, bench, bench-signals, bench-results,
-# bench-loop, bench-journal, bench-state, bench-messaging, bench-foundation, bench-compare, soak, doc, clean.
+# Others: demo-serve (a server of tools, called from several languages), dashboard-screenshots, build, test-rust,
+# test-python, sanitize, generate, lint, mutants, bench, bench-signals, bench-results, bench-loop, bench-journal,
+# bench-state, bench-messaging, bench-serving, bench-foundation, bench-compare, soak, doc, clean.
 # `make test-python PYTHON=/path/to/python3.14` tests another interpreter, in a virtual environment of its own.
 
 SHELL := /bin/bash
@@ -39,8 +40,8 @@ PYTEST_ARGS ?=
 DEMO_ARGS ?=
 COMMA := ,
 
-.PHONY: demo demo-serve test build test-rust test-python sanitize bench bench-signals bench-results bench-loop bench-messaging
-.PHONY: bench-journal bench-state dashboard-screenshots
+.PHONY: demo demo-serve test build test-rust test-python sanitize bench bench-signals bench-results bench-loop
+.PHONY: bench-messaging bench-serving bench-journal bench-state dashboard-screenshots
 .PHONY: bench-foundation bench-compare soak doc clean check-tools mutants
 .PHONY: format generate lint lint-rust lint-python lint-types lint-stubs lint-layers lint-deny
 
