@@ -223,7 +223,7 @@ def _mcp() -> None:
 
     @made.tool()
     def echo(text: str) -> dict[str, str]:
-        """Says what it is told."""
+        """Says the text again."""
         return {"text": text}
 
     port = _port()

@@ -12,7 +12,7 @@ from ropewalk.serving import tool
 
 @tool
 def echo(text: str) -> dict[str, str]:
-    """Says what it is told."""
+    """Says the text again."""
     return {"text": text}
 
 

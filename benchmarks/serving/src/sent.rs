@@ -97,7 +97,9 @@ impl Sent {
             (String::from("host"), address.clone()),
             (String::from("content-type"), String::from("application/json")),
         ];
-        for (name, word) in [("accept", "accept"), ("mcp-protocol-version", "revision"), ("mcp-method", "mcp_method"), ("mcp-name", "mcp_name"), ("x-ropewalk-timeout", "timeout")] {
+        let more =
+            [("accept", "accept"), ("mcp-protocol-version", "revision"), ("x-ropewalk-timeout", "timeout")];
+        for (name, word) in more {
             let value = plan.text(word, "");
             if !value.is_empty() {
                 headers.push((String::from(name), String::from(value)));
@@ -105,7 +107,14 @@ impl Sent {
         }
         let method = plan.text("method", "POST").to_owned();
         let body = if method == "GET" { Bytes::new() } else { Bytes::copy_from_slice(body.as_bytes()) };
-        Self { protocol: Protocol::Http, uri: plan.text("path", "/").to_owned(), address, method, headers, body }
+        Self {
+            protocol: Protocol::Http,
+            uri: plan.text("path", "/").to_owned(),
+            address,
+            method,
+            headers,
+            body,
+        }
     }
 
     /// Connects.
@@ -168,7 +177,8 @@ impl Sent {
             Protocol::Http if matches!(status.as_u16(), 429 | 503 | 504) => Outcome::Refused,
             Protocol::Http => Outcome::Failed,
             Protocol::Grpc => {
-                let status = whole.trailers().and_then(|trailers| trailers.get("grpc-status")).or(early.as_ref());
+                let status =
+                    whole.trailers().and_then(|trailers| trailers.get("grpc-status")).or(early.as_ref());
                 match status.map(hyper::header::HeaderValue::as_bytes) {
                     Some(b"0") => Outcome::Answered,
                     Some(b"4" | b"8" | b"14") => Outcome::Refused,

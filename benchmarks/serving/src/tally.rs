@@ -47,18 +47,21 @@ impl Tally {
         self.answered.sort_unstable();
         self.refused.sort_unstable();
         let of = |values: &[u32], hundredths: usize| {
-            values.get((values.len() * hundredths / 100).min(values.len().saturating_sub(1))).copied().unwrap_or(0)
+            let place = (values.len() * hundredths / 100).min(values.len().saturating_sub(1));
+            f64::from(values.get(place).copied().unwrap_or(0))
         };
-        format!(
-            r#"{{"rate": {:.1}, "p50": {}, "p90": {}, "p99": {}, "answered": {}, "refused": {}, "refused p99": {}, "errors": {}}}"#,
-            self.answered.len() as f64 / over.as_secs_f64(),
-            of(&self.answered, 50),
-            of(&self.answered, 90),
-            of(&self.answered, 99),
-            self.answered.len(),
-            self.refused.len(),
-            of(&self.refused, 99),
-            self.failed,
-        )
+        let figures = [
+            ("rate", self.answered.len() as f64 / over.as_secs_f64()),
+            ("p50", of(&self.answered, 50)),
+            ("p90", of(&self.answered, 90)),
+            ("p99", of(&self.answered, 99)),
+            ("answered", self.answered.len() as f64),
+            ("refused", self.refused.len() as f64),
+            ("refused p99", of(&self.refused, 99)),
+            ("errors", self.failed as f64),
+        ];
+        let written: Vec<String> =
+            figures.iter().map(|(name, value)| format!(r#""{name}": {value}"#)).collect();
+        format!("{{{}}}", written.join(", "))
     }
 }

@@ -161,7 +161,9 @@ def test_failures_have_their_traceback_for_the_operator_alone(server: Server) ->
     assert b"line" not in said.body
     until(lambda: any(one["tool"] == "divide" for one in status(server)["failures"]))
     failure = [one for one in status(server)["failures"] if one["tool"] == "divide"][-1]
-    assert (failure["status"], failure["message"]) == ("UNKNOWN", "ZeroDivisionError: float division by zero")
+    assert failure["status"] == "UNKNOWN"
+    assert failure["message"].startswith("ZeroDivisionError: ")
+    assert failure["message"].endswith("division by zero")
     assert "return a / b" in failure["traceback"]
     assert failure["pid"] in [one["pid"] for one in workers(server)]
     # What callers do wrong is no failure of the server.
