@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import pytest
+from tests.polling import is_alive, until
 from tests.tasks import Gate
 
 from ropewalk.serving import Server
@@ -59,6 +60,7 @@ def fails_late(n: int) -> Iterator[int]:
 @tool
 def endless(folder: str) -> Iterator[int]:
     gate = Gate(Path(folder))
+    gate.mark("runs")
     number = 0
     try:
         while True:
@@ -173,6 +175,23 @@ def call(server: Server, name: str, arguments: Any = None, /, **headers: str) ->
     body = arguments if isinstance(arguments, bytes) else json.dumps(arguments or {}).encode()
     named = {name.replace("_", "-"): value for name, value in headers.items()}
     return ask(server, "POST", f"/v1/tools/{name}", body, {"content-type": "application/json", **named})
+
+
+def stops(gate: Gate, leave: Callable[[], object], began: str = "runs", ended: str = "closed") -> int:
+    """Calls `leave`, by which a caller leaves its call, until the tool has stopped by itself; gives its process.
+
+    A machine that is busy may not let it run within the grace that a task has, and then its worker is ended.
+    """
+
+    def stopped() -> bool:
+        before = len(gate.marks(began))
+        leave()
+        runs = until(lambda: gate.marks(began)[before:])
+        until(lambda: gate.marks(ended) or not is_alive(runs[-1]))
+        return bool(gate.marks(ended))
+
+    until(stopped, 120)
+    return gate.marks(ended)[-1]
 
 
 @pytest.fixture(scope="session")

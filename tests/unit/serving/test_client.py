@@ -20,9 +20,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.polling import until
+from tests.polling import is_alive, until
 from tests.tasks import Gate
-from tests.unit.serving.conftest import TOOLS, ask
+from tests.unit.serving.conftest import TOOLS, ask, stops
 
 from ropewalk import CallFailed, CallInvalid, CallRefused, CallTimeout, CallUnavailable
 from ropewalk.client import AsyncClient, Client
@@ -250,17 +250,21 @@ def test_streams(server: Server, client: Any, gate: Gate) -> None:
 
 
 def test_leaving_a_stream_cancels_it(client: Any, gate: Gate) -> None:
-    with client.stream("endless", folder=str(gate.folder)) as items:
-        assert [next(items), next(items)] == [0, 1]
-    until(lambda: gate.marks("closed"))
+    def leave() -> None:
+        with client.stream("endless", folder=str(gate.folder)) as items:
+            assert [next(items), next(items)] == [0, 1]
+
+    stops(gate, leave)
 
 
 def test_dropping_a_stream_cancels_it(server: Server, gate: Gate) -> None:
-    with Client(f"http://{server.http}") as client:
+    def leave() -> None:
         for item in client.stream("endless", folder=str(gate.folder)):
             if item == 3:
                 break
-        until(lambda: gate.marks("closed"))
+
+    with Client(f"http://{server.http}") as client:
+        stops(gate, leave)
 
 
 def test_dropping_a_stream_on_asyncio_cancels_it(server: Server, gate: Gate) -> None:
@@ -269,10 +273,12 @@ def test_dropping_a_stream_on_asyncio_cancels_it(server: Server, gate: Gate) -> 
             async for item in client.stream("endless", folder=str(gate.folder)):
                 if item == 3:
                     break
-            while not gate.marks("closed"):
+            # The client stays open until the tool has stopped.
+            pid = gate.marks("runs")[-1]
+            while is_alive(pid) and not gate.marks("closed"):
                 await asyncio.sleep(0.01)
 
-    asyncio.run(main())
+    stops(gate, lambda: asyncio.run(main()))
 
 
 def test_a_timeout_is_the_server_s_too(solo: Server, make_client: Callable[..., Any], gate: Gate) -> None:

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 from tests.polling import is_alive, until
 from tests.tasks import Gate
-from tests.unit.serving.conftest import ask, call
+from tests.unit.serving.conftest import ask, call, stops
 
 import ropewalk
 from ropewalk.serving import Server, ServingError
@@ -90,21 +90,28 @@ def test_a_task_is_asked_to_stop_before_its_worker_is_ended(
     make_server: Make, begin: Begin, gate: Gate
 ) -> None:
     server = make_server()
-    connection = begin(server, "polite", {"folder": str(gate.folder)})
-    (pid,) = until(lambda: gate.marks("begun"))
-    connection.close()
-    until(lambda: gate.marks("stopped"))
+
+    def leave() -> None:
+        before = len(gate.marks("begun"))
+        connection = begin(server, "polite", {"folder": str(gate.folder)})
+        until(lambda: gate.marks("begun")[before:])
+        connection.close()
+
+    pid = stops(gate, leave, "begun", "stopped")
     assert call(server, "process").json == pid, "the worker lives on"
 
 
 def test_a_generator_ends_when_its_reader_leaves(make_server: Make, begin: Begin, gate: Gate) -> None:
     server = make_server()
-    connection = begin(server, "endless", {"folder": str(gate.folder)})
-    response = connection.getresponse()
-    assert response.readline() == b"0\n"
-    response.close()
-    connection.close()
-    until(lambda: gate.marks("closed"))
+
+    def leave() -> None:
+        connection = begin(server, "endless", {"folder": str(gate.folder)})
+        response = connection.getresponse()
+        assert response.readline() == b"0\n"
+        response.close()
+        connection.close()
+
+    stops(gate, leave)
     assert call(server, "add", {"a": 1}).json == 2
 
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from tests.polling import until
 from tests.tasks import Gate
-from tests.unit.serving.conftest import ask
+from tests.unit.serving.conftest import ask, stops
 
 from ropewalk.serving import Server, ServingError
 
@@ -216,10 +216,13 @@ def test_a_cancelled_call_frees_its_worker(mcp: Server, gate: Gate) -> None:
 
 def test_a_stream_that_does_not_end_is_limited(make_server: Make, app: Path, gate: Gate) -> None:
     server = make_server(app, max_request=10_000)
-    result = called(server, "endless", folder=str(gate.folder))
-    assert result["isError"] is True
-    assert "10000 bytes" in result["content"][0]["text"]
-    until(lambda: gate.marks("closed"))
+
+    def exceed() -> None:
+        result = called(server, "endless", folder=str(gate.folder))
+        assert result["isError"] is True
+        assert "10000 bytes" in result["content"][0]["text"]
+
+    stops(gate, exceed)
 
 
 def test_a_page_of_another_site_is_refused(mcp: Server) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -9,7 +10,7 @@ from typing import Any
 
 import pytest
 from tests.tasks import Gate
-from tests.unit.serving.conftest import call
+from tests.unit.serving.conftest import call, stops
 from tests.unit.serving.test_batch import until
 
 from ropewalk.serving import Server, ServingError
@@ -82,10 +83,16 @@ def test_a_stream_sends_each_item(client: Client) -> None:
 def test_a_stream_waits_for_a_slow_client_and_ends_when_it_leaves(
     client: Client, served: Server, gate: Gate
 ) -> None:
-    client.send(b"e", "endless", {"folder": str(gate.folder)})
-    assert client.receive() == (b"e", b"item", 0)
-    client.socket.send_multipart([b"e"])
-    until(lambda: bool(gate.marks("closed")))
+    numbers = itertools.count()
+
+    def leave() -> None:
+        number = b"e%d" % next(numbers)
+        client.send(number, "endless", {"folder": str(gate.folder)})
+        while client.receive() != (number, b"item", 0):
+            pass
+        client.socket.send_multipart([number])
+
+    stops(gate, leave)
     # The worker is free.
     assert call(served, "add", {"a": 1}).json == 2
 
