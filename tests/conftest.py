@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 from collections.abc import Callable, Iterator
 from contextlib import suppress
 from pathlib import Path
@@ -27,6 +28,14 @@ def pytest_runtest_logstart(nodeid: str) -> None:
     """Leaves the test's name where CI looks for it when a signal has ended this process."""
     if path := os.environ.get("ROPEWALK_LAST_TEST"):
         Path(path).write_text(nodeid + "\n")
+
+
+@pytest.fixture(scope="module", autouse=True)
+def path_as_it_was() -> Iterator[None]:
+    """Takes from `sys.path` what a test has put there: once it has changed, pools send it with each function."""
+    before = list(sys.path)
+    yield
+    sys.path[:] = before
 
 
 @pytest.fixture

@@ -6,10 +6,11 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
+use http::Method;
 use http::header::{HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::uri::Authority;
 
-use crate::clients::{Roster, Shown, Stranger};
+use crate::clients::{Peer, Roster, Shown, Stranger};
 use crate::failed::{Code, Failed};
 use crate::http::skip;
 
@@ -36,12 +37,15 @@ fn is_foreign(request: &Request, is_local: bool) -> bool {
     site.is_none() || site != host || (is_local && !host.is_some_and(is_this_machine))
 }
 
-/// Whether it reads what goes on by a name that may be another site's. A browser sends no `Origin` with the reads of a
+/// Whether it reads by a name that may be another site's. A browser sends no `Origin` with the reads of a
 /// page's own site, so after DNS rebinding the name alone shows it.
 fn is_misnamed(request: &Request) -> bool {
     let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let host = host.or_else(|| request.headers().get(HOST).map(HeaderValue::as_bytes));
-    request.uri().path().starts_with("/v1/status") && !host.is_some_and(is_this_machine)
+    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
+    // No site has the name of a unix socket.
+    let at_address = request.extensions().get::<Peer>().is_none_or(|peer| peer.address.is_some());
+    reads && at_address && host.is_some_and(|host| !is_this_machine(host))
 }
 
 /// What everybody may ask for: health, and the files of the dashboard, which say nothing of the server and ask for the
@@ -138,5 +142,26 @@ mod tests {
             assert!(foreign(host, true), "{host}");
         }
         assert!(!foreign("tools.example:8080", false));
+    }
+
+    #[test]
+    fn what_a_site_reads_by_a_name_of_its_own_is_misnamed() {
+        let misnamed = |method: Method, host: Option<&str>, peer: Option<Peer>| {
+            let mut request = Request::builder().method(method).uri("/metrics");
+            if let Some(host) = host {
+                request = request.header(HOST, host);
+            }
+            let mut request = request.body(axum::body::Body::empty()).expect("a request");
+            if let Some(peer) = peer {
+                request.extensions_mut().insert(peer);
+            }
+            is_misnamed(&request)
+        };
+        assert!(misnamed(Method::GET, Some("evil.example:8080"), None));
+        assert!(misnamed(Method::HEAD, Some("evil.example:8080"), None));
+        assert!(!misnamed(Method::GET, Some("localhost:8080"), None));
+        assert!(!misnamed(Method::GET, None, None), "a browser says the name");
+        assert!(!misnamed(Method::POST, Some("my-tools:8080"), None), "a browser says its origin");
+        assert!(!misnamed(Method::GET, Some("tools"), Some(Peer::default())), "a unix socket");
     }
 }

@@ -89,9 +89,31 @@ class Json(logging.Formatter):
             return json.dumps(line | {key: str(value) for key, value in added.items()})
 
 
+#: What a terminal or a reader of lines would obey: control characters, and the separators of lines.
+_CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} | {
+    ord("\n"): "\\n",
+    ord("\r"): "\\r",
+    ord("\t"): "\\t",
+    0x2028: "\\u2028",
+    0x2029: "\\u2029",
+}
+
+
+class Text(logging.Formatter):
+    """A record as one line, and a traceback below it. Callers choose a part of what errors say."""
+
+    def __init__(self) -> None:
+        """Begins each line with the program's name."""
+        super().__init__("ropewalk: %(levelname)s: %(message)s")
+
+    def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
+        """Writes the line, with control characters as escapes."""
+        return super().formatMessage(record).translate(_CONTROLS)
+
+
 def formatter(log_format: str) -> logging.Formatter:
     """Returns what writes a record, ``"json"`` or ``"text"``."""
-    return Json() if log_format == "json" else logging.Formatter("ropewalk: %(levelname)s: %(message)s")
+    return Json() if log_format == "json" else Text()
 
 
 def _writes_to_stderr(handler: logging.Handler) -> bool:

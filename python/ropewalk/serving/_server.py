@@ -397,7 +397,7 @@ class Server:
             Whether all were answered.
         """
         limit = checked_limit("timeout", timeout)
-        limit = self._settings.drain_timeout if limit is None else limit
+        limit = self._settings.drain_timeout if limit is None else min(limit, _settings.LONGEST)
         drained = self._gateway is None or bool(self._gateway.drain(limit))
         self.close()
         return drained

@@ -20,6 +20,8 @@ from ropewalk.serving._clients import Client
 #: The table of the file, and the beginning of the variables of the environment.
 TABLE = "serve"
 PREFIX = "ROPEWALK_SERVE_"
+#: Seconds that a limit may have: what is longer, infinity included, is no time that clocks can be asked to wait for.
+LONGEST = 365 * 86400.0
 #: Where a server listens if nothing says so.
 DEFAULT_HTTP = "127.0.0.1:8080"
 
@@ -198,7 +200,10 @@ def _bytes(name: str, value: object) -> int:
 
 
 def _seconds(name: str, value: object) -> float:
-    return checked_seconds(name, _measured(name, value, _units.seconds))
+    seconds = checked_seconds(name, _measured(name, value, _units.seconds))
+    if seconds > LONGEST:
+        raise ValueError(f"{name} must be a year at most, {LONGEST:.0f} seconds, not {value!r}")
+    return seconds
 
 
 def _measured(name: str, value: object, read: Callable[[str], float]) -> object:

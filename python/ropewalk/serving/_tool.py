@@ -17,7 +17,7 @@ F = TypeVar("F", bound=Callable[..., Any])
 #: The attribute of a function in which `tool` writes.
 _MARK = "__ropewalk_tool__"
 #: What a URL, a message of gRPC and a model can all write.
-_NAME = re.compile(r"[A-Za-z0-9_.-]{1,64}")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,63}")
 #: Seconds that a session lives without a call, if it does not say.
 IDLE_TIMEOUT = 300.0
 #: Calls that a batch can have.
@@ -107,7 +107,8 @@ def tool(
 
     Args:
         function: the function, for ``@tool`` without settings.
-        name: the tool's name: up to 64 of the characters ``A-Z a-z 0-9 _ . -``; by default the function's.
+        name: the tool's name: up to 64 of the characters ``A-Z a-z 0-9 _ . -``, none of the last three first; by
+            default the function's.
         description: what it does, for people and for models; by default the function's docstring.
         pool: the name of the pool that runs it, in the server's configuration.
         timeout: seconds that a run may take; then its worker is ended, and the call fails.
@@ -238,8 +239,8 @@ def _named(function: Callable[..., Any], name: str | None, *, is_class: bool) ->
     text = function.__name__ if name is None else name
     if not _NAME.fullmatch(text):
         raise ServingError(
-            f"a tool's name must be up to 64 of the characters A-Z a-z 0-9 _ . - and not {text!r}. "
-            f"{ServingError.remedy}"
+            f"a tool's name must be up to 64 of the characters A-Z a-z 0-9 _ . -, none of the last three "
+            f"first, and not {text!r}. {ServingError.remedy}"
         )
     return text
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import queue
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -217,3 +218,34 @@ def test_a_stream_answers_each_request_and_each_item(models: Server, columns: in
     assert last.get_response().id == "three"
     assert not last.get_response().outputs
     assert last.get_response().parameters["triton_final_response"].bool_param
+
+
+def test_each_request_of_a_stream_asks_who_calls(tmp_path: Path) -> None:
+    clients = tmp_path / "clients.toml"
+    known = '[clients.ann]\ntoken = "token-secret-of-ann"\n'
+    clients.write_text(known)
+    came: queue.Queue[Any] = queue.Queue()
+    file = tmp_path / "tools_of_a_stream.py"
+    file.write_text(TOOLS)
+    array = numpy.arange(3.0)
+    headers = {"authorization": "Bearer token-secret-of-ann"}
+
+    def asked(client: Any) -> Any:
+        client.async_stream_infer("same", [tensor("array", array)])
+        return came.get(timeout=60)
+
+    with (
+        Server(file, grpc="127.0.0.1:0", workers=1, clients_file=clients) as server,
+        triton.InferenceServerClient(server.grpc) as client,
+    ):
+        client.start_stream(
+            lambda result, error: came.put(error if result is None else result), headers=headers
+        )
+        assert asked(client).as_numpy("result").tolist() == array.tolist()
+        clients.write_text(known + "tools = []\n")
+        server.reload_credentials()
+        assert "PERMISSION_DENIED" in str(asked(client))
+        clients.write_text('[clients.bob]\ntoken = "token-secret-of-bob"\n')
+        server.reload_credentials()
+        assert "UNAUTHENTICATED" in str(asked(client))
+        client.stop_stream()

@@ -164,3 +164,15 @@ def test_workers_and_pools_exclude_each_other(app: Path, tmp_path: Path) -> None
     (tmp_path / "serve.toml").write_text("[pools.a]\n")
     with pytest.raises(ServingError, match="workers is for a server without pools"):
         Server(app, config=tmp_path / "serve.toml", workers=2)
+
+
+@pytest.mark.parametrize("name", ["head_timeout", "drain_timeout"])
+@pytest.mark.parametrize("value", [float("inf"), 1e19, "100000 h"])
+def test_a_limit_is_a_time_that_clocks_can_wait_for(app: Path, name: str, value: Any) -> None:
+    with pytest.raises(ValueError, match=f"{name} must be a year at most"):
+        Server(app, **{name: value})
+
+
+def test_a_server_drains_however_long_it_may_take(app: Path) -> None:
+    with Server(app, http="127.0.0.1:0", workers=1) as server:
+        assert server.drain(float("inf"))

@@ -434,3 +434,12 @@ def test_what_is_written_meanwhile_is_written_once(capsys: pytest.CaptureFixture
 def test_wrong_settings_are_refused(make_server: Make, setting: str, wrong: str) -> None:
     with pytest.raises(ValueError, match=setting):
         make_server(**{setting: wrong})
+
+
+def test_a_record_is_one_line_whatever_callers_say() -> None:
+    said = "no such key \n ropewalk: INFO: all is well\x1b]0;owned\x07\x9b2J\u2028"
+    record = logging.LogRecord("ropewalk.serving", logging.ERROR, "", 0, said, (), None)
+    written = _logs.formatter("text").format(record)
+    assert written.isprintable()
+    assert written.startswith("ropewalk: ERROR: no such key \\n ropewalk: INFO: all is well\\x1b]0;owned")
+    assert len(_logs.formatter("json").format(record).splitlines()) == 1

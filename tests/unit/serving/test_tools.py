@@ -125,6 +125,8 @@ def test_tools_of_a_module_are_found_by_their_names() -> None:
         ("x = 1", "has no tools"),
         ("1 / 0", "fails when it is imported"),
         ("@tool\ndef f(*a): ...", "the parameter 'a' of 'f' has no name"),
+        ("@tool(name='_unknown')\ndef f(): ...", "none of the last three first, and not '_unknown'"),
+        ("@tool(name='..')\ndef f(): ...", "none of the last three first, and not '..'"),
         ("@tool\ndef f(a, /): ...", "the parameter 'a' of 'f' has no name"),
         ("@tool\ndef f(a: 'Missing'): ...", "the annotations of the tool 'f' cannot be resolved"),
         ("@tool\ndef f(a: 3): ...", "of the tool 'f' cannot be"),

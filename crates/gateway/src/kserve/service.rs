@@ -16,7 +16,7 @@ use serde_json::{Map, Value};
 use super::model::{Model, Tensor};
 use super::{inputs, outputs};
 use crate::call::{Answer, Request};
-use crate::clients::Caller;
+use crate::clients::{Caller, Shown};
 use crate::failed::{Code, Failed};
 use crate::generated::inference as proto;
 use crate::http::Shared;
@@ -72,12 +72,12 @@ impl Models {
     fn request(
         &self,
         context: &RequestContext,
+        caller: &Caller,
         message: &mut proto::ModelInferRequest,
     ) -> Result<Request, Failed> {
-        let caller = Caller::of(context.extensions());
-        let tool = self.tool(&caller, &message.model_name, &message.model_version);
+        let tool = self.tool(caller, &message.model_name, &message.model_version);
         let watched = self.shared.telemetry.begin(protocol(context), tool.as_ref().ok(), context.headers());
-        watched.by(&caller);
+        watched.by(caller);
         let made = tool.and_then(|tool| {
             caller.take()?;
             if let Some(refused) = outputs::refused(&message.outputs) {
@@ -110,7 +110,7 @@ impl Models {
         context: &RequestContext,
         mut message: proto::ModelInferRequest,
     ) -> Result<proto::ModelInferResponse, Failed> {
-        let request = self.request(context, &mut message)?;
+        let request = self.request(context, &Caller::of(context.extensions()), &mut message)?;
         let watched = request.watched.clone();
         let answered = self.called(request, &message).await;
         ended(&watched, &answered);
@@ -136,7 +136,14 @@ impl Models {
         mut message: proto::ModelInferRequest,
     ) -> Responses {
         let once = |answered| -> Responses { Box::pin(stream::once(async { answered })) };
-        let request = match self.request(&context, &mut message) {
+        // Asked again with each request: a stream may last longer than what its caller may do.
+        let shown = Shown::of(context.headers(), context.extensions());
+        let admitted = self.shared.roster.admit(&shown).map_err(|_| {
+            let text = "the caller has begun the stream as a client that it is no more";
+            Failed::new(Code::Unauthenticated, text)
+        });
+        let request = admitted.and_then(|caller| self.request(&context, &caller, &mut message));
+        let request = match request {
             Ok(request) => request,
             Err(failed) => return once(Err(failed)),
         };
