@@ -28,7 +28,13 @@ fn is_this_machine(host: &[u8]) -> bool {
 /// A site may give its own name the address of this machine, so that its pages are of the server's site (DNS
 /// rebinding). A server that only this machine reaches therefore has none but the machine's own names.
 fn is_foreign(request: &Request, is_local: bool) -> bool {
-    let Some(origin) = request.headers().get(ORIGIN) else { return false };
+    let Some(origin) = request.headers().get(ORIGIN) else {
+        // Browsers send none with images and the like, but say where they stand (Fetch Metadata). Links may be
+        // followed.
+        let said = |name: &str| request.headers().get(name).map_or(&b""[..], HeaderValue::as_bytes);
+        let embedded = said("sec-fetch-dest") != b"document";
+        return embedded && matches!(said("sec-fetch-site"), b"cross-site" | b"same-site");
+    };
     // In HTTP/2 the host is a part of the request's line.
     let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let host = host.or_else(|| request.headers().get(HOST).map(HeaderValue::as_bytes));
@@ -127,6 +133,21 @@ mod tests {
         assert!(foreign("https://example.org", "localhost:8080"));
         assert!(foreign("null", "localhost:8080"));
         assert!(!is_foreign(&Request::new(axum::body::Body::empty()), true));
+    }
+
+    #[test]
+    fn what_another_site_s_page_embeds_is_foreign() {
+        let foreign = |site: &str| {
+            let request = Request::builder().uri("/v1/status/events").header("sec-fetch-site", site);
+            is_foreign(&request.body(axum::body::Body::empty()).expect("a request"), true)
+        };
+        assert!(foreign("cross-site"));
+        assert!(foreign("same-site"));
+        assert!(!foreign("same-origin"));
+        assert!(!foreign("none"));
+        let link =
+            Request::builder().header("sec-fetch-site", "cross-site").header("sec-fetch-dest", "document");
+        assert!(!is_foreign(&link.body(axum::body::Body::empty()).expect("a request"), true));
     }
 
     #[test]

@@ -10,6 +10,7 @@ import sys
 import sysconfig
 import threading
 import time
+import traceback
 from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from types import ModuleType
@@ -109,6 +110,22 @@ def _forget_bytecode(module: ModuleType) -> None:
 
 def reload(server: Server) -> None:
     """See `Server.reload`."""
+    try:
+        _reload(server)
+    except BaseException as error:
+        # The frames of what failed have the pools.
+        failed: BaseException | None = error
+        while failed is not None:
+            traceback.clear_frames(failed.__traceback__)
+            failed = failed.__context__
+        raise
+    finally:
+        # What the file had made before is garbage with cycles, and the pools in it have a zygote; so has what failed.
+        gc.collect()
+        _load.gateway.Gateway.end_idle_zygotes()
+
+
+def _reload(server: Server) -> None:
     with server._reloading:
         if server._gateway is None or server._is_closed:
             raise ServingError("the server does not serve, so there is nothing to load again")
@@ -134,10 +151,6 @@ def reload(server: Server) -> None:
         server._fresh = None
         if before is not None:
             before.shutdown(timeout=max(0.0, end - time.monotonic()))
-        before = None
-    # What the file had made before is garbage with cycles, and the pools in it have a zygote.
-    gc.collect()
-    _load.gateway.Gateway.end_idle_zygotes()
 
 
 def _end(server: Server) -> None:

@@ -201,6 +201,12 @@ def test_descriptors_and_processes_stay_as_many(tmp_path: Path, make_server: Cal
         server.reload()
     # What ends, ends a moment later.
     until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
+    fails = "\ndef fail() -> None:\n    raise ValueError\n\n@tool(warmup=fail)\ndef cold() -> None: ...\n"
+    for number in range(3):
+        write(tmp_path, f"wrong {number}", fails)
+        with pytest.raises(ServingError, match="the old ones serve on"):
+            server.reload()
+    until(lambda: all(now <= then for now, then in zip(held(), before, strict=True)))
 
 
 def test_a_server_that_does_not_serve_loads_nothing(app: Path) -> None:
