@@ -78,7 +78,7 @@ test-python: build
 $(VENV)/.ready: pyproject.toml | check-tools
 	@echo "ropewalk: using $(PYTHON) ($$($(PYTHON) -V)) in $(VENV)"
 	$(BIN)/python -c '' 2>/dev/null || $(PYTHON) -m venv --clear $(VENV)
-	echo "ropewalk: building the extension; the first time takes a minute or two"
+	echo "ropewalk: building the extension; the first time takes some minutes"
 	$(BIN)/python -m pip install --quiet --disable-pip-version-check 'maturin>=1.9,<2'
 	$(call MATURIN,--extras $(EXTRAS))
 	touch $@
