@@ -7,8 +7,6 @@ import json
 import os
 import subprocess
 import sys
-import time
-import urllib.request
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -50,12 +48,6 @@ class Running:
     pid: int
     #: The folder that its tools write in.
     folder: Path
-
-    def get(self, path: str) -> bytes:
-        """What it answers."""
-        with urllib.request.urlopen(f"http://127.0.0.1:{self.port}{path}", timeout=10) as response:
-            body: bytes = response.read()
-            return body
 
     def memory(self) -> int:
         """The resident bytes of the server's own process."""
@@ -113,16 +105,3 @@ def loading(program: str, contest: str, **words: object) -> Iterator[subprocess.
             yield process
         finally:
             process.kill()
-
-
-def until(path: Path) -> None:
-    """Returns when a tool has made a file.
-
-    Raises:
-        RuntimeError: It has not.
-    """
-    end = time.monotonic() + 30
-    while not path.exists():
-        if time.monotonic() > end:
-            raise RuntimeError("the tool did not begin")
-        time.sleep(0.001)

@@ -78,7 +78,6 @@ def _ropewalk(setting: str) -> None:
     from ropewalk.serving import Server
 
     text = {
-        "": f"[pools.all]\nworkers = {WORKERS}\n",
         "one": "[pools.all]\nworkers = 1\n",
         "small": f"[pools.all]\nworkers = {WORKERS}\ncapacity = 100\n",
     }.get(setting, f"[pools.all]\nworkers = {WORKERS}\n")

@@ -44,7 +44,15 @@ def product(size: int) -> float:
     return float((made @ made).trace())
 
 
-def one(item: int) -> int:
-    """Costs 2 ms and a tenth."""
+@tool
+def single(item: int) -> int:
+    """Costs 2 ms, and a tenth for the item."""
     time.sleep(0.0021)
+    return item
+
+
+@tool(batch=64, window="5 ms")
+def together(item: list[int]) -> list[int]:
+    """Costs 2 ms, and a tenth for each item."""
+    time.sleep(0.002 + 0.0001 * len(item))
     return item

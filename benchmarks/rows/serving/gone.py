@@ -36,7 +36,9 @@ def gone(way: str, times: int) -> dict[str, float]:
             sent = time.perf_counter()
             connection.request("POST", "/v1/tools/spin", json.dumps({"folder": str(running.folder)}), headers)
             end = time.monotonic() + 30
-            while not list(running.folder.glob("spins-*")) and time.monotonic() < end:
+            while not list(running.folder.glob("spins-*")):
+                if time.monotonic() > end:
+                    raise RuntimeError("the tool did not begin")
                 time.sleep(0.0005)
             if way == "deadline":
                 began = sent + 0.5

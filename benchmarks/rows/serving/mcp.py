@@ -5,7 +5,6 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from pathlib import Path
 
 from harness.measure import Size
 from harness.serving import MCP_PLAYERS, WORKERS, load, loading, server
@@ -36,7 +35,9 @@ def health(contender: str, program: str, seconds: float) -> dict[str, float]:
             words = {"port": running.port, "path": "/v1/tools/spin", "body": body, "callers": 1}
             stack.enter_context(loading(program, "closed", **words, seconds=seconds + 60, warm=0))
         end = time.monotonic() + 30
-        while len(list(Path(running.folder).glob("spins-*"))) < WORKERS and time.monotonic() < end:
+        while len(list(running.folder.glob("spins-*"))) < WORKERS:
+            if time.monotonic() > end:
+                raise RuntimeError("the workers do not spin")
             time.sleep(0.01)
         words = {"port": running.port, "path": "/healthz", "method": "GET", "callers": 1}
         return load(program, "closed", **words, seconds=seconds)

@@ -8,7 +8,7 @@ from harness.table import Contest, Line, Row, times_better
 from rows.serving.echo import LOAD
 
 
-def exported(way: str, program: str, seconds: float) -> dict[str, float]:
+def exported(program: str, seconds: float) -> dict[str, float]:
     """Calls each second."""
     with server("ropewalk", "http") as running:
         words = {"port": running.port, "path": "/v1/tools/echo", "body": BODY}
@@ -20,7 +20,6 @@ def _contest(way: str, environment: dict[str, str]) -> Contest:
         exported,
         way,
         None,
-        way=way,
         program=LOAD,
         seconds=Size(5.0, 0.2),
         needs=("ropewalk", "pydantic"),

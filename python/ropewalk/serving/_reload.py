@@ -110,12 +110,13 @@ def _forget_bytecode(module: ModuleType) -> None:
 
 def reload(server: Server) -> None:
     """See `Server.reload`."""
+    handled = sys.exception()
     try:
         _reload(server)
     except BaseException as error:
-        # The frames of what failed have the pools.
+        # The frames of what failed have the pools. What the caller handles meanwhile keeps its own.
         failed: BaseException | None = error
-        while failed is not None:
+        while failed is not None and failed is not handled:
             traceback.clear_frames(failed.__traceback__)
             failed = failed.__context__
         raise

@@ -478,8 +478,10 @@ class Server:
         drained: list[bool] = []
 
         def drain() -> None:
-            drained.append(self.drain())
-            came.put(0)
+            try:
+                drained.append(self.drain())
+            finally:
+                came.put(0)
 
         self._begin("ropewalk-draining", drain)
         while (number := came.get()) != 0:

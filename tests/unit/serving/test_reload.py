@@ -215,6 +215,22 @@ def test_a_server_that_does_not_serve_loads_nothing(app: Path) -> None:
         server.reload()
 
 
+def test_an_error_that_the_caller_handles_keeps_its_frames(app: Path) -> None:
+    def fail() -> None:
+        found = "what a debugger shows"
+        raise LookupError(found)
+
+    server = Server(app, http="127.0.0.1:0", workers=1)
+    with pytest.raises(LookupError) as caught:
+        try:
+            fail()
+        except LookupError:
+            with pytest.raises(ServingError, match="does not serve"):
+                server.reload()
+            raise
+    assert caught.traceback[-1].frame.f_locals["found"] == "what a debugger shows"
+
+
 @contextmanager
 def serving(
     file: Path, *arguments: str
