@@ -216,18 +216,22 @@ def test_a_server_that_does_not_serve_loads_nothing(app: Path) -> None:
 
 
 def test_an_error_that_the_caller_handles_keeps_its_frames(app: Path) -> None:
+    server = Server(app, http="127.0.0.1:0", workers=1)
+
     def fail() -> None:
         found = "what a debugger shows"
         raise LookupError(found)
 
-    server = Server(app, http="127.0.0.1:0", workers=1)
-    with pytest.raises(LookupError) as caught:
+    def handle() -> None:
         try:
             fail()
         except LookupError:
             with pytest.raises(ServingError, match="does not serve"):
                 server.reload()
             raise
+
+    with pytest.raises(LookupError) as caught:
+        handle()
     assert caught.traceback[-1].frame.f_locals["found"] == "what a debugger shows"
 
 
