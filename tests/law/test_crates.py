@@ -58,6 +58,7 @@ EXTERNAL = {
     "libsodium-sys-stable": {"zmtp"},
     "loom": {"sync"},
     "memchr": {"py-pool"},
+    "num-traits": {"gateway"},
     "opentelemetry": {"gateway"},
     "opentelemetry-http": {"gateway"},
     "opentelemetry-otlp": {"gateway"},
