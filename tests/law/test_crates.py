@@ -84,7 +84,6 @@ EXTERNAL = {
 }
 #: The same for dependencies of tests.
 OF_TESTS = {
-    "hyper-rustls": {"gateway"},
     "hyper-util": {"gateway"},
     "libc": {"executor", "shm"},
     "opentelemetry-proto": {"gateway"},
