@@ -7,7 +7,6 @@ import time
 
 from harness.measure import Size
 from harness.serving import BODY, load, server
-from harness.serving_tools import echo
 from harness.table import Contest, Line, Row, at_most
 from rows.serving.echo import LOAD
 
@@ -15,6 +14,7 @@ from rows.serving.echo import LOAD
 def gateway(program: str, seconds: float) -> dict[str, float]:
     """Microseconds of a call by one caller, and of a task of the same function."""
     import ropewalk
+    from harness.serving_tools import echo
 
     with server("ropewalk", "http") as running:
         words = {"port": running.port, "path": "/v1/tools/echo", "body": BODY, "callers": 1}

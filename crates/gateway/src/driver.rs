@@ -1,4 +1,7 @@
 //! The thread that drives an engine for a server: it sleeps until tasks end, and wakes those that await them.
+//!
+//! A call that finds itself alone does not need the thread at first: it spins for its own task, which saves two wake-ups
+//! of threads. So the thread does not lead the pool while calls come one at a time; it rests beside it.
 
 use std::collections::HashMap;
 use std::io;
@@ -7,11 +10,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use ropewalk_pool::{Engine, Task, WaitFor};
-use ropewalk_sync::Mutex;
+use ropewalk_sync::atomic::{AtomicUsize, Ordering};
+use ropewalk_sync::{Mutex, Parker};
 use tokio::sync::oneshot;
 
 /// How long the thread waits for the end of a pool before it looks for results once more.
 const LEAVING: Duration = Duration::from_millis(20);
+/// How long the thread rests beside a pool that no call needs it for, before it sleeps in the pool.
+const LINGER: Duration = Duration::from_millis(20);
 
 /// See the module. Its thread leaves when the engine has ended.
 #[derive(Debug)]
@@ -19,6 +25,10 @@ pub struct Driver {
     engine: Engine,
     /// What is woken by the end of a task, by the task's number.
     waiting: Mutex<HashMap<u64, oneshot::Sender<()>>>,
+    /// Calls that await the end of a task. A hint, by which one knows that it is alone: relaxed.
+    callers: AtomicUsize,
+    /// Where the thread rests.
+    parker: Parker,
 }
 
 impl Driver {
@@ -31,7 +41,12 @@ impl Driver {
         if !engine.start_collecting() {
             return Err(io::Error::other("another part of the program collects the results of this pool"));
         }
-        let driver = Arc::new(Self { engine: engine.clone(), waiting: Mutex::default() });
+        let driver = Arc::new(Self {
+            engine: engine.clone(),
+            waiting: Mutex::default(),
+            callers: AtomicUsize::new(0),
+            parker: Parker::new(),
+        });
         let weak = Arc::downgrade(&driver);
         let thread = thread::Builder::new().name(String::from("ropewalk-gateway"));
         if let Err(error) = thread.spawn(move || drive(&engine, &weak)) {
@@ -48,8 +63,19 @@ impl Driver {
 
     /// Returns when a task has ended.
     pub(crate) async fn ended(&self, task: &Arc<Task>) {
+        let counted = Counted::new(&self.callers);
+        if counted.is_alone && self.engine.spin_for(task) {
+            return;
+        }
         let (sender, receiver) = oneshot::channel();
-        self.waiting.lock().insert(task.id, sender);
+        let is_first = {
+            let mut waiting = self.waiting.lock();
+            waiting.insert(task.id, sender);
+            waiting.len() == 1
+        };
+        if is_first {
+            self.parker.unpark();
+        }
         let forget = Forget { driver: self, id: task.id };
         // Known first, watched second: an end after this finds the sender.
         if task.watch() {
@@ -72,6 +98,24 @@ impl Driver {
     }
 }
 
+/// A call that awaits the end of a task.
+struct Counted<'a> {
+    callers: &'a AtomicUsize,
+    is_alone: bool,
+}
+
+impl<'a> Counted<'a> {
+    fn new(callers: &'a AtomicUsize) -> Self {
+        Self { callers, is_alone: callers.fetch_add(1, Ordering::Relaxed) == 0 }
+    }
+}
+
+impl Drop for Counted<'_> {
+    fn drop(&mut self) {
+        self.callers.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
 /// Removes a task's sender when its receiver leaves.
 struct Forget<'a> {
     driver: &'a Driver,
@@ -87,6 +131,12 @@ impl Drop for Forget<'_> {
 
 fn drive(engine: &Engine, driver: &Weak<Driver>) {
     while !engine.has_ended() {
+        {
+            let Some(driver) = driver.upgrade() else { break };
+            if driver.waiting.lock().is_empty() {
+                driver.parker.park(Some(LINGER));
+            }
+        }
         let _ = engine.wait(&WaitFor::Completed, None);
         let ended = engine.take_completed();
         let Some(driver) = driver.upgrade() else { break };

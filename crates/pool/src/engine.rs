@@ -233,6 +233,11 @@ of_every_pool! {
     /// Blocks until `what` is there, driving the pool meanwhile. Call it with the interpreter released.
     fn wait(&self, what: &WaitFor, deadline: Option<Instant>) -> Waited;
 
+    /// Spins for the end of a task, for as long as that has paid lately, and returns whether it has ended. It does so
+    /// only while no thread waits in [`wait`](Self::wait) and a core is to spare, and reads the pool's results
+    /// meanwhile. It never sleeps: a thread of an event loop may call it.
+    fn spin_for(&self, task: &Arc<Task>) -> bool;
+
     /// Reads the available results, if no thread waits for them: for callers that poll and never wait.
     fn catch_up(&self);
 

@@ -15,9 +15,15 @@ use crate::locked::Guard;
 use crate::stream::Stream;
 use crate::task::Task;
 
+/// The longest time that a thread spins which may not sleep. It saves the wake-ups of two threads, and the worker may
+/// have to be woken before it answers.
+const SPIN: Duration = Duration::from_micros(200);
+
 thread_local! {
     /// How long it has paid in this thread to spin for the end of a task in a pool without a driver.
     static WAITER: RefCell<AdaptiveSpin> = const { RefCell::new(AdaptiveSpin::new()) };
+    /// The same for `spin_for`.
+    static ALONE: RefCell<AdaptiveSpin> = const { RefCell::new(AdaptiveSpin::up_to(SPIN)) };
 }
 
 impl<B: Backend> Pool<B> {
@@ -59,14 +65,36 @@ impl<B: Backend> Pool<B> {
             if B::POLLED && !state.leader {
                 state.leader = true;
                 self.control.arm(attention::AWAKE);
-                let spin = std::mem::replace(&mut state.spin, AdaptiveSpin::new());
-                return self.lead(state, what, deadline, spin);
+                let mut spin = std::mem::replace(&mut state.spin, AdaptiveSpin::new());
+                return self.lead(state, what, deadline, &mut spin, true);
             }
             let waited = self.follow(state, what, deadline);
             if waited != Waited::Ready {
                 return waited;
             }
         }
+    }
+
+    /// See [`Engine::spin_for`](crate::Engine::spin_for).
+    pub(crate) fn spin_for(&self, task: &Arc<Task>) -> bool {
+        if task.is_done() {
+            return true;
+        }
+        if !B::POLLED {
+            let look = || task.is_done();
+            return !self.is_forked()
+                && WAITER.with_borrow_mut(|spin| spin.spin(|| self.control.may_spin_beside(0), look));
+        }
+        let Some(mut state) = self.enter() else { return false };
+        if state.leader || state.is_over() {
+            return false;
+        }
+        state.leader = true;
+        self.control.arm(attention::AWAKE);
+        let what = WaitFor::Task(Arc::clone(task));
+        // Answers to others may come one after the other, and each is worth another spin.
+        let end = clock::now() + SPIN;
+        ALONE.with_borrow_mut(|spin| self.lead(state, &what, Some(end), spin, false)) == Waited::Ready
     }
 
     /// Blocks until a task of a pool that is not polled has ended. No thread drives such a pool, so no thread needs the
@@ -163,8 +191,9 @@ impl<B: Backend> Pool<B> {
         &'a self,
         mut state: Guard<'a, PoolState<B>>,
         what: &WaitFor,
-        deadline: Option<Instant>,
-        mut spin: AdaptiveSpin,
+        mut deadline: Option<Instant>,
+        spin: &mut AdaptiveSpin,
+        may_sleep: bool,
     ) -> Waited {
         let mut interrupted = false;
         loop {
@@ -172,7 +201,9 @@ impl<B: Backend> Pool<B> {
             let ready = self.is_there(&state, what);
             let late = deadline.is_some_and(|at| clock::now() >= at);
             if ready || late || interrupted {
-                state.spin = spin;
+                if may_sleep {
+                    state.spin = std::mem::take(spin);
+                }
                 state.leader = false;
                 B::rest(self, &mut state);
                 self.promote(&mut state);
@@ -186,6 +217,11 @@ impl<B: Backend> Pool<B> {
             let spun = spin.spin(|| self.control.may_spin(), || self.glance() || self.is_ready(what));
             state = self.lock();
             if spun {
+                continue;
+            }
+            if !may_sleep {
+                // One more look, and it leaves.
+                deadline = Some(clock::now());
                 continue;
             }
             self.control.arm(attention::SLEEPING);
@@ -460,6 +496,53 @@ mod tests {
             assert_eq!(joined(leader), Some((Waited::TimedOut, true)));
             assert!(!scene.engine.lock().leader);
         }
+    }
+
+    #[test]
+    fn a_spin_finds_an_answer_and_leaves_the_pool_without_a_leader() {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let task = scene.task();
+        assert_eq!(workers[0].start(0), Some(task.id));
+        assert!(!scene.engine.spin_for(&task), "it runs");
+        assert!(!scene.engine.lock().leader);
+        assert_ne!(scene.engine.control.mode(), attention::SLEEPING, "no thread sleeps there");
+        workers[0].answer(0, task.id);
+        assert!(!task.is_done());
+        assert!(scene.engine.spin_for(&task));
+        assert!(task.is_done() && !scene.engine.lock().leader);
+    }
+
+    #[test]
+    fn a_spin_beside_a_leader_leaves_the_pool_to_it() {
+        let (scene, mut workers) = Scene::ready(Scene::config(1, 1));
+        let task = scene.task();
+        assert_eq!(workers[0].start(0), Some(task.id));
+        scene.engine.lock().leader = true;
+        scene.engine.control.arm(attention::SLEEPING);
+        assert!(!scene.engine.spin_for(&task));
+        assert_eq!(scene.engine.control.mode(), attention::SLEEPING);
+        assert!(scene.engine.lock().leader);
+        scene.engine.lock().leader = false;
+    }
+
+    #[test]
+    fn a_spin_that_leaves_hands_the_pool_to_one_that_waits() {
+        let (scene, mut workers) = Scene::ready(Scene::config(2, 1));
+        let [first, second] = [scene.task(), scene.task()];
+        let ids = [0, 1].map(|worker| workers[worker].start(0).expect("each has one"));
+        let (engine, what) = (Arc::clone(&scene.engine), WaitFor::Task(Arc::clone(&second)));
+        // It finds a leader, and so it follows.
+        scene.engine.lock().leader = true;
+        let follower = std::thread::spawn(move || engine.wait(&what, None));
+        while scene.engine.lock().followers.is_empty() {
+            std::thread::yield_now();
+        }
+        scene.engine.lock().leader = false;
+        assert!(!scene.engine.spin_for(&first));
+        let place = ids.iter().position(|id| *id == second.id).expect("one of them");
+        workers[place].answer(0, second.id);
+        assert_eq!(joined(follower), Some(Waited::Ready));
+        assert!(second.is_done());
     }
 
     #[test]
