@@ -58,6 +58,8 @@ pub struct Settings {
     pub most_sessions: usize,
     /// How long a client may take for a handshake, for the head of a request, and then for each further part of it.
     pub head_timeout: Duration,
+    /// How long a client may take nothing of what is to be written to it.
+    pub write_timeout: Duration,
     /// Who may call.
     pub clients: Arc<Clients>,
     /// What goes to a collector.
@@ -81,6 +83,7 @@ impl Default for Settings {
             most_connections: 16_384,
             most_sessions: 1024,
             head_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
             clients: Arc::default(),
             export: Export::default(),
             lines: Arc::default(),
@@ -180,6 +183,7 @@ impl Server {
             leaving,
             most: settings.most_connections,
             head_timeout: settings.head_timeout,
+            write_timeout: settings.write_timeout,
             certificates: certificates.clone(),
         };
         let (listening, sources) = {
