@@ -266,20 +266,28 @@ impl Server {
     }
 
     /// Takes no more connections and no more requests, opens no more sessions, and waits until the requests that have
-    /// begun are answered; then it ends the sessions that are left. False if a call had to be given up.
+    /// begun are answered, and the tasks of MCP have ended; then it ends the sessions that are left. False if a call
+    /// had to be given up.
     pub fn drain(&self, within: Duration) -> bool {
         let _ = self.leave.send(true);
         self.sessions.leave();
+        self.mcp.leave();
         if let Some(zmq) = &self.zmq {
             zmq.leave();
         }
         let mut open = self.open.subscribe();
         let Some(handle) = self.handle() else { return true };
         handle.block_on(async {
-            let answered = all_closed(&mut open, within).await;
+            let answered = timeout(within, async {
+                // The wait ends with an error only if the sender is gone, which is this server's own.
+                let _ = open.wait_for(|open| *open == 0).await;
+                self.mcp.at_rest().await;
+            });
+            let answered = answered.await.is_ok();
+            let no_task = self.mcp.give_up();
             // A session that is as long as its connection has kept that open until now.
             let at_rest = timeout(LAST, self.sessions.end_all()).await == Ok(true);
-            at_rest && (answered || all_closed(&mut open, LAST).await)
+            no_task && at_rest && (answered || all_closed(&mut open).await)
         })
     }
 
@@ -355,9 +363,9 @@ async fn otherwise(mut services: ConnectRpcService, request: Request) -> Respons
     Failed::new(Code::NotFound, "there is nothing at this path; /openapi.json lists what is").into_response()
 }
 
-/// Waits until nothing is open; false if that took longer than this.
-async fn all_closed(open: &mut watch::Receiver<usize>, within: Duration) -> bool {
-    timeout(within, open.wait_for(|open| *open == 0)).await.is_ok_and(|seen| seen.is_ok())
+/// Waits until nothing is open; false if that took too long.
+async fn all_closed(open: &mut watch::Receiver<usize>) -> bool {
+    timeout(LAST, open.wait_for(|open| *open == 0)).await.is_ok_and(|seen| seen.is_ok())
 }
 
 /// How long the ends of the last sessions may take, when the server leaves.
