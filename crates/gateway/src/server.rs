@@ -10,11 +10,13 @@ use std::{fmt, io};
 use ::http::HeaderValue;
 use ::http::header::CONTENT_TYPE;
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use connectrpc::ConnectRpcService;
+use futures::StreamExt as _;
 use ropewalk_sync::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
@@ -171,11 +173,11 @@ impl Server {
         let status = status.transpose()?.map_or_else(Router::new, Status::routes);
         let measured = middleware::from_fn_with_state(Arc::clone(&telemetry), telemetry::measure);
         let mcp = Mcp::new(Arc::clone(&shared));
-        let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
-        let routes = http::routes(Arc::clone(&shared))
-            .merge(mcp.routes())
-            .merge(status)
-            .fallback(any(move |request| otherwise(services.clone(), request)));
+        let services = rpc::service(Arc::clone(&shared), leaving.clone()).map_err(io::Error::other)?;
+        let routes = http::routes(Arc::clone(&shared)).merge(mcp.routes()).merge(status).fallback(any({
+            let leaving = leaving.clone();
+            move |request| otherwise(services.clone(), leaving.clone(), request)
+        }));
         let routes = routes.layer(guarded).layer(measured);
         let certificates = settings.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
         let listener = Listener {
@@ -352,12 +354,23 @@ fn opened(settings: &Settings) -> io::Result<(Listening, Vec<Source>)> {
 }
 
 /// Serves what is no path of HTTP's own: calls of services, and what does not exist.
-async fn otherwise(mut services: ConnectRpcService, request: Request) -> Response {
+async fn otherwise(
+    mut services: ConnectRpcService,
+    mut leaving: watch::Receiver<bool>,
+    request: Request,
+) -> Response {
     let path = request.uri().path();
     let of_service = ["/ropewalk.", "/grpc.", "/inference."].iter().any(|start| path.starts_with(start));
     let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     // A client of gRPC expects an answer of gRPC.
     if of_service || media_type.starts_with(b"application/grpc") {
+        // A client may keep a stream of reflection for later, which would keep a server that leaves.
+        let request = if path.starts_with("/grpc.reflection.") {
+            let left = async move { drop(leaving.wait_for(|leaving| *leaving).await) };
+            request.map(|body| Body::from_stream(body.into_data_stream().take_until(left)))
+        } else {
+            request
+        };
         return services.call(request).await.into_response();
     }
     Failed::new(Code::NotFound, "there is nothing at this path; /openapi.json lists what is").into_response()

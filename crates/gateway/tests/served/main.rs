@@ -4,6 +4,7 @@ mod authority;
 mod callers;
 mod floods;
 mod http;
+mod leaving;
 mod mcp;
 mod metrics;
 mod otlp;
