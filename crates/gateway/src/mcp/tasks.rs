@@ -173,9 +173,10 @@ impl Tasks {
             said = running => said.write(true).ok().map(|json| End::Result(json.into())),
             () = self.forgotten(&id) => None,
         };
-        drop(runs);
         if let Some(end) = end {
             self.end(&id, end);
+            // Its end is in the table first: a drain that waits for this finds none that runs.
+            drop(runs);
             self.forgotten(&id).await;
         }
         let gone = {
