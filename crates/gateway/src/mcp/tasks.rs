@@ -2,8 +2,8 @@
 //!
 //! A call that is not over soon is answered with the name of a task, and goes on. The client asks how far it is, takes
 //! the result, or cancels it, in requests of their own. What is kept is bounded: in time since a client has asked, in
-//! number, and in bytes. A server that leaves waits for the tasks that run, and makes no further ones: their clients would
-//! find no server that has the result. rmcp's own `TaskManager` bounds only the first, from a task's beginning.
+//! number, and in bytes. rmcp's own `TaskManager` bounds only the first, from a task's beginning. A server that leaves
+//! waits for the tasks that run, and makes no further ones: no server would have the result.
 //!
 //! Source: SEP-2663, <https://modelcontextprotocol.io/specification/2026-07-28>.
 
