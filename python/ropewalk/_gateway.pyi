@@ -45,6 +45,7 @@ class _Wanted(Protocol):
     largest: int
     connections: int
     head_timeout: float
+    write_timeout: float
     unix: str | None
     tls: tuple[str, str, str | None] | None
     clients: list[Any]

@@ -17,6 +17,7 @@ use connectrpc_reflection::{ReflectionError, Reflector};
 use futures::StreamExt as _;
 use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 
 use crate::arrays::{Array, Dtype, Given, Item, Kind, Named, Results, lengths};
 use crate::call::{Answer, Beside, Form, Readiness, Request};
@@ -32,11 +33,16 @@ use crate::tool::Tool;
 /// After how many milliseconds a client may try again.
 const PUSHBACK: HeaderName = HeaderName::from_static("grpc-retry-pushback-ms");
 
-pub(crate) fn service(shared: Arc<Shared>) -> Result<ConnectRpcService, ReflectionError> {
+/// The services; `leaving` becomes true when the server leaves.
+pub(crate) fn service(
+    shared: Arc<Shared>,
+    leaving: watch::Receiver<bool>,
+) -> Result<ConnectRpcService, ReflectionError> {
     let limits =
         Limits::default().with_max_request_body_size(shared.largest).with_max_message_size(shared.largest);
     let health = Arc::new(HealthService::new(Health(Arc::clone(&shared))));
-    let models = kserve::Service(Arc::new(kserve::Models::new(Arc::clone(&shared))));
+    let models = Arc::new(kserve::Models::new(Arc::clone(&shared)));
+    let models = kserve::Service { models, leaving };
     let router = Router::new()
         .add_service(Arc::new(Service(shared)))
         .add_service(Arc::new(models))

@@ -10,11 +10,13 @@ use std::{fmt, io};
 use ::http::HeaderValue;
 use ::http::header::CONTENT_TYPE;
 use axum::Router;
+use axum::body::Body;
 use axum::extract::Request;
 use axum::middleware;
 use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use connectrpc::ConnectRpcService;
+use futures::StreamExt as _;
 use ropewalk_sync::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
@@ -58,6 +60,8 @@ pub struct Settings {
     pub most_sessions: usize,
     /// How long a client may take for a handshake, for the head of a request, and then for each further part of it.
     pub head_timeout: Duration,
+    /// How long a client may take nothing of what is to be written to it.
+    pub write_timeout: Duration,
     /// Who may call.
     pub clients: Arc<Clients>,
     /// What goes to a collector.
@@ -81,6 +85,7 @@ impl Default for Settings {
             most_connections: 16_384,
             most_sessions: 1024,
             head_timeout: Duration::from_secs(10),
+            write_timeout: Duration::from_secs(30),
             clients: Arc::default(),
             export: Export::default(),
             lines: Arc::default(),
@@ -168,11 +173,11 @@ impl Server {
         let status = status.transpose()?.map_or_else(Router::new, Status::routes);
         let measured = middleware::from_fn_with_state(Arc::clone(&telemetry), telemetry::measure);
         let mcp = Mcp::new(Arc::clone(&shared));
-        let services = rpc::service(Arc::clone(&shared)).map_err(io::Error::other)?;
-        let routes = http::routes(Arc::clone(&shared))
-            .merge(mcp.routes())
-            .merge(status)
-            .fallback(any(move |request| otherwise(services.clone(), request)));
+        let services = rpc::service(Arc::clone(&shared), leaving.clone()).map_err(io::Error::other)?;
+        let routes = http::routes(Arc::clone(&shared)).merge(mcp.routes()).merge(status).fallback(any({
+            let leaving = leaving.clone();
+            move |request| otherwise(services.clone(), leaving.clone(), request)
+        }));
         let routes = routes.layer(guarded).layer(measured);
         let certificates = settings.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
         let listener = Listener {
@@ -180,6 +185,7 @@ impl Server {
             leaving,
             most: settings.most_connections,
             head_timeout: settings.head_timeout,
+            write_timeout: settings.write_timeout,
             certificates: certificates.clone(),
         };
         let (listening, sources) = {
@@ -262,20 +268,28 @@ impl Server {
     }
 
     /// Takes no more connections and no more requests, opens no more sessions, and waits until the requests that have
-    /// begun are answered; then it ends the sessions that are left. False if a call had to be given up.
+    /// begun are answered, and the tasks of MCP have ended; then it ends the sessions that are left. False if a call
+    /// had to be given up.
     pub fn drain(&self, within: Duration) -> bool {
         let _ = self.leave.send(true);
         self.sessions.leave();
+        self.mcp.leave();
         if let Some(zmq) = &self.zmq {
             zmq.leave();
         }
         let mut open = self.open.subscribe();
         let Some(handle) = self.handle() else { return true };
         handle.block_on(async {
-            let answered = all_closed(&mut open, within).await;
+            let answered = timeout(within, async {
+                // The wait ends with an error only if the sender is gone, which is this server's own.
+                let _ = open.wait_for(|open| *open == 0).await;
+                self.mcp.at_rest().await;
+            });
+            let answered = answered.await.is_ok();
+            let no_task = self.mcp.give_up();
             // A session that is as long as its connection has kept that open until now.
             let at_rest = timeout(LAST, self.sessions.end_all()).await == Ok(true);
-            at_rest && (answered || all_closed(&mut open, LAST).await)
+            no_task && at_rest && (answered || all_closed(&mut open).await)
         })
     }
 
@@ -340,20 +354,31 @@ fn opened(settings: &Settings) -> io::Result<(Listening, Vec<Source>)> {
 }
 
 /// Serves what is no path of HTTP's own: calls of services, and what does not exist.
-async fn otherwise(mut services: ConnectRpcService, request: Request) -> Response {
+async fn otherwise(
+    mut services: ConnectRpcService,
+    mut leaving: watch::Receiver<bool>,
+    request: Request,
+) -> Response {
     let path = request.uri().path();
     let of_service = ["/ropewalk.", "/grpc.", "/inference."].iter().any(|start| path.starts_with(start));
     let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     // A client of gRPC expects an answer of gRPC.
     if of_service || media_type.starts_with(b"application/grpc") {
+        // A client may keep a stream of reflection for later, which would keep a server that leaves.
+        let request = if path.starts_with("/grpc.reflection.") {
+            let left = async move { drop(leaving.wait_for(|leaving| *leaving).await) };
+            request.map(|body| Body::from_stream(body.into_data_stream().take_until(left)))
+        } else {
+            request
+        };
         return services.call(request).await.into_response();
     }
     Failed::new(Code::NotFound, "there is nothing at this path; /openapi.json lists what is").into_response()
 }
 
-/// Waits until nothing is open; false if that took longer than this.
-async fn all_closed(open: &mut watch::Receiver<usize>, within: Duration) -> bool {
-    timeout(within, open.wait_for(|open| *open == 0)).await.is_ok_and(|seen| seen.is_ok())
+/// Waits until nothing is open; false if that took too long.
+async fn all_closed(open: &mut watch::Receiver<usize>) -> bool {
+    timeout(LAST, open.wait_for(|open| *open == 0)).await.is_ok_and(|seen| seen.is_ok())
 }
 
 /// How long the ends of the last sessions may take, when the server leaves.

@@ -4,25 +4,25 @@
 //! called it for its idle timeout, its worker is gone, or the server leaves. One whose worker is gone stays known until
 //! a caller has heard of it: it answers once that it is unavailable, and never begins anew by itself.
 
+mod stream;
+
 use std::collections::HashMap;
 use std::fmt;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use futures::future::join_all;
-use futures::{Stream, StreamExt as _};
 use http::{Extensions, HeaderMap};
 use rmcp::transport::common::server_side_http::session_id;
 use ropewalk_sync::Mutex;
 use tokio::runtime::Handle;
 use tokio::sync::Notify;
 use tokio::time::{sleep, timeout, timeout_at};
-use tokio_util::sync::{CancellationToken, WaitForCancellationFutureOwned};
+use tokio_util::sync::CancellationToken;
 
+use self::stream::{InSession, OfStream};
 use crate::call::{Answer, Beside, Form, Items, Request, Runner, Seat};
 use crate::clients::Caller;
 use crate::failed::{Code, Failed, Shed};
@@ -102,6 +102,8 @@ pub(crate) struct Session {
     turns: Arc<Turns>,
     /// Cancelled when it ends: its calls are given up.
     over: CancellationToken,
+    /// The stream whose turn it is, while nothing polls it: the end of the session drops it, whoever reads it.
+    stream: Mutex<Option<OfStream>>,
     fate: Mutex<Fate>,
     counts: Option<Arc<OfSessions>>,
 }
@@ -188,8 +190,15 @@ impl Session {
     /// Its worker is gone. What waits for it fails.
     fn lose(&self) {
         if self.seat.lost().is_some() && self.end(Ended::Lost) {
-            self.over.cancel();
+            self.give_up();
         }
+    }
+
+    /// Gives its calls up: those that are awaited find out, and a stream that its client does not read ends here.
+    fn give_up(&self) {
+        self.over.cancel();
+        let stream = self.stream.lock().take();
+        drop(stream);
     }
 
     fn is_lost(&self) -> bool {
@@ -289,6 +298,7 @@ impl Sessions {
             seat,
             turns: Turns::new(MOST_WAITING),
             over: CancellationToken::new(),
+            stream: Mutex::new(None),
             fate: Mutex::new(Fate::Open { _place: place }),
             counts,
         });
@@ -376,9 +386,7 @@ impl Sessions {
             gone = session.over() => Err(gone),
         };
         let items = done.map_err(|failed| self.failed(&session, failed))?;
-        let over = Box::pin(session.over.clone().cancelled_owned());
-        let running = Some(OfStream { items, _turn: turn });
-        Ok(Box::pin(InSession { running, over, session, sessions: Arc::clone(self) }))
+        Ok(Box::pin(InSession::new(items, turn, session, Arc::clone(self))))
     }
 
     /// A call has failed: perhaps because the session is lost. One that says so is the last of which the name is known.
@@ -404,7 +412,7 @@ impl Sessions {
     ) -> impl Future<Output = Result<(), Failed>> + Send + use<> {
         self.forget(session);
         let ending = session.end(why).then(|| {
-            session.over.cancel();
+            session.give_up();
             let (session, telemetry) = (Arc::clone(session), Arc::clone(&self.telemetry));
             // It goes on when the client that asked for it has left. Without a runtime the state goes with the seat.
             Handle::try_current()
@@ -483,42 +491,6 @@ async fn in_time(turn: &mut Turn, mut request: Request) -> Result<Request, Faile
         return Ok(request);
     }
     Err(Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed").shed(Shed::Deadline))
-}
-
-/// A stream of a session, and its turn.
-struct OfStream {
-    /// Dropped before the turn: the next call comes behind the generator's end.
-    items: Items,
-    _turn: Turn,
-}
-
-/// The items of a stream of a session, which end with the session.
-struct InSession {
-    running: Option<OfStream>,
-    over: Pin<Box<WaitForCancellationFutureOwned>>,
-    session: Arc<Session>,
-    sessions: Arc<Sessions>,
-}
-
-impl Stream for InSession {
-    type Item = Result<Answer, Failed>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        let this = &mut *self;
-        let Some(running) = &mut this.running else { return Poll::Ready(None) };
-        let next = running.items.poll_next_unpin(context);
-        let end = match next {
-            Poll::Ready(Some(Ok(item))) => return Poll::Ready(Some(Ok(item))),
-            Poll::Ready(Some(Err(failed))) => Some(Err(this.sessions.failed(&this.session, failed))),
-            Poll::Ready(None) => None,
-            Poll::Pending => match this.over.as_mut().poll(context) {
-                Poll::Ready(()) => Some(Err(this.session.gone())),
-                Poll::Pending => return Poll::Pending,
-            },
-        };
-        this.running = None;
-        Poll::Ready(end)
-    }
 }
 
 /// The operation of a session that a caller names.

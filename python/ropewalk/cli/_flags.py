@@ -444,6 +444,12 @@ SERVE_FLAGS: tuple[Flag, ...] = (
         {"metavar": "S", "type": _seconds},
     ),
     Flag(
+        ("--write-timeout",),
+        "settings",
+        "how long a client may take nothing of its answer, until its connection ends (30).",
+        {"metavar": "S", "type": _seconds},
+    ),
+    Flag(
         ("--drain-timeout",),
         "settings",
         "how long requests have that have begun when SIGTERM comes (30).",
@@ -628,6 +634,7 @@ class ServeOptions:
     max_connections: int | None
     max_sessions: int | None
     head_timeout: float | None
+    write_timeout: float | None
     drain_timeout: float | None
     otlp: str | None
     otlp_ca: str | None

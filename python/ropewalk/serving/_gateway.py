@@ -23,6 +23,7 @@ class _Wanted:
     largest: int
     connections: int
     head_timeout: float
+    write_timeout: float
     unix: str | None
     tls: tuple[str, str, str | None] | None
     clients: list[Client]
@@ -50,6 +51,7 @@ def gateway_of(settings: Settings, inspected: Inspected | None, begun: Begun) ->
         settings.max_request,
         settings.max_connections,
         settings.head_timeout,
+        settings.write_timeout,
         settings.unix,
         _tls(settings),
         list(settings.clients),

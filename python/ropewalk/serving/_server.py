@@ -66,6 +66,8 @@ class Server:
         max_connections: connections that may be open at each address.
         max_sessions: sessions that may be open at a time.
         head_timeout: seconds that a client may take for a handshake, and for the head of a request.
+        write_timeout: seconds for which a client may take nothing of what is to be written to it; then its connection
+            ends, or its stream of HTTP/2.
         drain_timeout: seconds that requests have which have begun, when the server is asked to leave.
         token_file: a file with the tokens of callers, one on each line, which they send as ``Authorization: Bearer``.
             Without `tls_cert` nothing encrypts them.
@@ -115,6 +117,7 @@ class Server:
         max_connections: int | None = None,
         max_sessions: int | None = None,
         head_timeout: float | None = None,
+        write_timeout: float | None = None,
         drain_timeout: float | None = None,
         token_file: str | os.PathLike[str] | None = None,
         clients_file: str | os.PathLike[str] | None = None,
@@ -145,6 +148,7 @@ class Server:
             "max_connections": max_connections,
             "max_sessions": max_sessions,
             "head_timeout": head_timeout,
+            "write_timeout": write_timeout,
             "drain_timeout": drain_timeout,
             "token_file": _path(token_file),
             "clients_file": _path(clients_file),

@@ -53,6 +53,8 @@ class Settings:
     max_sessions: int = 1024
     #: Seconds that a client may take for a handshake, and for the head of a request.
     head_timeout: float = 10.0
+    #: Seconds for which a client may take nothing of what is to be written to it.
+    write_timeout: float = 30.0
     #: Seconds that requests have which have begun, when the server is asked to leave.
     drain_timeout: float = 30.0
     #: A file with the tokens of callers, one on each line; without one every caller is served.
@@ -244,6 +246,7 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "max_connections": _count,
     "max_sessions": _count,
     "head_timeout": _seconds,
+    "write_timeout": _seconds,
     "drain_timeout": _seconds,
     "token_file": _path,
     "clients_file": _path,

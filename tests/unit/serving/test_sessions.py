@@ -309,6 +309,19 @@ def test_a_call_does_not_wait_beyond_its_deadline(own: Server, gate: Gate) -> No
     assert post(own, f"{path}/add").json == 2
 
 
+def test_a_stream_that_its_client_does_not_read_ends_with_its_session(own: Server, gate: Gate) -> None:
+    path = opened(own, folder=str(gate.folder))
+    connection = http.client.HTTPConnection(own.http or "", timeout=60)
+    connection.request("POST", f"{path}/endless", "{}")
+    assert connection.getresponse().readline() == b"0\n"
+    # The client stays, and reads no more.
+    assert ask(own, "DELETE", path).status == 204
+    assert (len(gate.marks("closed-generator")), len(gate.marks("closed"))) == (1, 1)
+    until(lambda: at_rest(own))
+    assert post(own, f"{opened(own, folder=str(gate.folder))}/add").json == 1
+    connection.close()
+
+
 def test_a_session_is_lost_with_its_worker(own: Server, gate: Gate, caplog: pytest.LogCaptureFixture) -> None:
     path = opened(own, folder=str(gate.folder), start=7)
     pid = post(own, f"{path}/process").json

@@ -166,7 +166,7 @@ def test_workers_and_pools_exclude_each_other(app: Path, tmp_path: Path) -> None
         Server(app, config=tmp_path / "serve.toml", workers=2)
 
 
-@pytest.mark.parametrize("name", ["head_timeout", "drain_timeout"])
+@pytest.mark.parametrize("name", ["head_timeout", "write_timeout", "drain_timeout"])
 @pytest.mark.parametrize("value", [float("inf"), 1e19, "100000 h"])
 def test_a_limit_is_a_time_that_clocks_can_wait_for(app: Path, name: str, value: Any) -> None:
     with pytest.raises(ValueError, match=f"{name} must be a year at most"):

@@ -6,12 +6,13 @@ use std::sync::{Arc, Weak};
 
 use bytes::Bytes;
 use connectrpc::{
-    Encodable, InboundStream, Protocol as Wire, RequestContext, Response, ServiceRequest, ServiceResult,
-    ServiceStream,
+    ConnectError, Encodable, HasMessageView, InboundStream, Protocol as Wire, RequestContext, Response,
+    ServiceRequest, ServiceResult, ServiceStream, StreamMessage,
 };
 use futures::{Stream, StreamExt as _, stream};
 use ropewalk_sync::Mutex;
 use serde_json::{Map, Value};
+use tokio::sync::watch;
 
 use super::model::{Model, Tensor};
 use super::{inputs, outputs};
@@ -215,7 +216,31 @@ fn metadata(tensors: &[Tensor]) -> Vec<TensorMetadata> {
 }
 
 /// The service of the definition.
-pub(crate) struct Service(pub(crate) Arc<Models>);
+pub(crate) struct Service {
+    pub(crate) models: Arc<Models>,
+    /// Becomes true when the server leaves.
+    pub(crate) leaving: watch::Receiver<bool>,
+}
+
+/// The requests of a stream. When the server leaves, an error comes in place of the next one: a client that keeps the
+/// stream for later asks another server then.
+fn until_leaving<M: HasMessageView + Send + 'static>(
+    requests: InboundStream<M>,
+    leaving: watch::Receiver<bool>,
+) -> impl Stream<Item = Result<StreamMessage<M>, ConnectError>> + Send {
+    stream::unfold(Some((requests, leaving)), |left| async move {
+        let (mut requests, mut leaving) = left?;
+        let request = tokio::select! {
+            biased;
+            _ = leaving.wait_for(|leaving| *leaving) => {
+                let failed = Failed::new(Code::Unavailable, "the server is leaving");
+                return Some((Err(failed.into()), None));
+            }
+            request = requests.next() => request?,
+        };
+        Some((request, Some((requests, leaving))))
+    })
+}
 
 impl proto::GrpcInferenceService for Service {
     async fn server_live<'a>(
@@ -231,7 +256,7 @@ impl proto::GrpcInferenceService for Service {
         _context: RequestContext,
         _request: ServiceRequest<'_, proto::ServerReadyRequest>,
     ) -> ServiceResult<impl Encodable<proto::ServerReadyResponse> + Send + use<'a>> {
-        let ready = self.0.shared.runner.readiness().why_not().is_none();
+        let ready = self.models.shared.runner.readiness().why_not().is_none();
         Response::ok(proto::ServerReadyResponse { ready, ..Default::default() })
     }
 
@@ -240,8 +265,8 @@ impl proto::GrpcInferenceService for Service {
         context: RequestContext,
         request: ServiceRequest<'_, proto::ModelReadyRequest>,
     ) -> ServiceResult<impl Encodable<proto::ModelReadyResponse> + Send + use<'a>> {
-        self.0.tool(&Caller::of(context.extensions()), request.name, request.version)?;
-        let ready = self.0.shared.runner.readiness().why_not().is_none();
+        self.models.tool(&Caller::of(context.extensions()), request.name, request.version)?;
+        let ready = self.models.shared.runner.readiness().why_not().is_none();
         Response::ok(proto::ModelReadyResponse { ready, ..Default::default() })
     }
 
@@ -262,8 +287,8 @@ impl proto::GrpcInferenceService for Service {
         context: RequestContext,
         request: ServiceRequest<'_, proto::ModelMetadataRequest>,
     ) -> ServiceResult<impl Encodable<proto::ModelMetadataResponse> + Send + use<'a>> {
-        let tool = self.0.tool(&Caller::of(context.extensions()), request.name, request.version)?;
-        let model = self.0.model(&tool);
+        let tool = self.models.tool(&Caller::of(context.extensions()), request.name, request.version)?;
+        let model = self.models.model(&tool);
         Response::ok(proto::ModelMetadataResponse {
             name: tool.name.to_string(),
             versions: vec![String::from("1")],
@@ -279,7 +304,7 @@ impl proto::GrpcInferenceService for Service {
         context: RequestContext,
         request: ServiceRequest<'_, proto::ModelInferRequest>,
     ) -> ServiceResult<impl Encodable<proto::ModelInferResponse> + Send + use<'a>> {
-        Response::ok(self.0.infer(&context, request.to_owned_message()).await?)
+        Response::ok(self.models.infer(&context, request.to_owned_message()).await?)
     }
 
     async fn model_stream_infer(
@@ -287,8 +312,8 @@ impl proto::GrpcInferenceService for Service {
         context: RequestContext,
         requests: InboundStream<proto::ModelInferRequest>,
     ) -> ServiceResult<ServiceStream<impl Encodable<proto::ModelStreamInferResponse> + Send + use<>>> {
-        let (models, context) = (Arc::clone(&self.0), Arc::new(context));
-        let answers = requests.then(move |request| {
+        let (models, context) = (Arc::clone(&self.models), Arc::new(context));
+        let answers = until_leaving(requests, self.leaving.clone()).then(move |request| {
             let (models, context) = (Arc::clone(&models), Arc::clone(&context));
             async move {
                 match request {

@@ -1,24 +1,27 @@
 //! An address, or a unix socket, and the connections that it takes.
 
 mod certificate;
+mod patient;
 mod socket;
 mod stream;
+mod streams;
 mod tls;
 
 use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::Path;
+use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::task::{Context, Poll};
+use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use axum::Router;
 use axum::response::Response;
 use axum::routing::future::RouteFuture;
 use http::Request;
-use hyper_util::rt::{TokioExecutor, TokioIo, TokioTimer};
+use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
@@ -28,8 +31,10 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
+use self::patient::Patient;
 use self::socket::Socket;
 use self::stream::{Carrier, Stream};
+use self::streams::{Streams, watched};
 pub use self::tls::Tls;
 pub(crate) use self::tls::{Certificates, authorities};
 use crate::clients::Peer;
@@ -69,15 +74,20 @@ impl Source {
         socket::open(path).map(Self::Unix)
     }
 
-    async fn accept(&self) -> io::Result<(Carrier, Peer)> {
+    /// Takes a connection, whose client may leave what is written to it for so long.
+    async fn accept(&self, patience: Duration) -> io::Result<(Carrier, Peer)> {
         Ok(match self {
             Self::Tcp(listener) => {
                 let (stream, address) = listener.accept().await?;
                 // Small answers go at once.
                 let _ = stream.set_nodelay(true);
-                (Carrier::Tcp(stream), Peer { address: Some(address.ip()), ..Peer::default() })
+                let stream = Carrier::Tcp(Patient::new(stream, patience));
+                (stream, Peer { address: Some(address.ip()), ..Peer::default() })
             }
-            Self::Unix(socket) => (Carrier::Unix(socket.accept().await?), Peer::default()),
+            Self::Unix(socket) => {
+                let stream = Patient::new(socket.accept().await?, patience);
+                (Carrier::Unix(stream), Peer::default())
+            }
         })
     }
 }
@@ -89,6 +99,7 @@ pub(crate) struct Listener {
     pub(crate) leaving: watch::Receiver<bool>,
     pub(crate) most: usize,
     pub(crate) head_timeout: Duration,
+    pub(crate) write_timeout: Duration,
     /// With them, connections of TCP begin with a handshake of TLS.
     pub(crate) certificates: Option<Arc<Certificates>>,
 }
@@ -100,7 +111,7 @@ impl Listener {
         let open = Arc::new(AtomicUsize::new(0));
         loop {
             let accepted = tokio::select! {
-                accepted = source.accept() => accepted,
+                accepted = source.accept(self.write_timeout) => accepted,
                 _ = self.leaving.wait_for(|leaving| *leaving) => break,
             };
             match accepted {
@@ -128,7 +139,7 @@ impl Listener {
             _ = leaving.wait_for(|leaving| *leaving) => return,
         };
         let Ok(Some((stream, peer, is_http2))) = begun else { return };
-        let mut builder = auto::Builder::new(TokioExecutor::new());
+        let mut builder = auto::Builder::new(Streams { patience: self.write_timeout });
         builder
             .http1()
             .timer(TokioTimer::new())
@@ -162,7 +173,11 @@ impl Listener {
     }
 }
 
-async fn encrypted(stream: TcpStream, certificates: &Certificates, peer: &mut Peer) -> Option<Carrier> {
+async fn encrypted(
+    stream: Patient<TcpStream>,
+    certificates: &Certificates,
+    peer: &mut Peer,
+) -> Option<Carrier> {
     let acceptor = TlsAcceptor::from(certificates.current());
     let stream = acceptor.accept(stream).await.ok()?;
     let shown = stream.get_ref().1.peer_certificates().and_then(|all| all.first());
@@ -170,7 +185,7 @@ async fn encrypted(stream: TcpStream, certificates: &Certificates, peer: &mut Pe
     Some(Carrier::Tls(Box::new(stream)))
 }
 
-/// The routes, for the requests of a connection: each has its peer among its extensions.
+/// The routes, for the requests of a connection: each has its peer among its extensions, and its answer is watched.
 #[derive(Clone)]
 struct Served {
     routes: Router,
@@ -183,7 +198,7 @@ where
 {
     type Response = Response;
     type Error = Infallible;
-    type Future = RouteFuture<Infallible>;
+    type Future = Answering;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
         self.routes.poll_ready(context)
@@ -191,7 +206,19 @@ where
 
     fn call(&mut self, mut request: Request<B>) -> Self::Future {
         request.extensions_mut().insert(self.peer.clone());
-        self.routes.call(request)
+        Answering(self.routes.call(request))
+    }
+}
+
+/// An answer that is being made.
+struct Answering(RouteFuture<Infallible>);
+
+impl Future for Answering {
+    type Output = Result<Response, Infallible>;
+
+    fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
+        let Ok(answer) = ready!(Pin::new(&mut self.0).poll(context));
+        Poll::Ready(Ok(watched(answer)))
     }
 }
 

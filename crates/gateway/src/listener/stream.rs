@@ -8,14 +8,16 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use super::patient::Patient;
+
 /// What a client of HTTP/2 says first (RFC 9113, section 3.4).
 const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
 
 /// What carries a connection.
 pub(super) enum Carrier {
-    Tcp(TcpStream),
-    Unix(UnixStream),
-    Tls(Box<TlsStream<TcpStream>>),
+    Tcp(Patient<TcpStream>),
+    Unix(Patient<UnixStream>),
+    Tls(Box<TlsStream<Patient<TcpStream>>>),
 }
 
 /// See the module.
@@ -111,13 +113,15 @@ impl AsyncWrite for Stream {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use tokio::io::AsyncWriteExt as _;
 
     use super::*;
 
     async fn sniffed(pieces: &[&[u8]]) -> (bool, Vec<u8>) {
         let (mut client, server) = UnixStream::pair().expect("a pair");
-        let mut stream = Stream::new(Carrier::Unix(server));
+        let mut stream = Stream::new(Carrier::Unix(Patient::new(server, Duration::MAX)));
         let writing = async {
             for piece in pieces {
                 client.write_all(piece).await.expect("written");

@@ -46,7 +46,7 @@ const OWN_PREFIX: &str = "io.modelcontextprotocol/";
 pub(super) struct Handler {
     pub(super) shared: Arc<Shared>,
     pub(super) listing: Arc<Swap<Listing>>,
-    tasks: Arc<Tasks>,
+    pub(super) tasks: Arc<Tasks>,
 }
 
 impl Handler {
@@ -273,7 +273,7 @@ impl ServerHandler for Handler {
                     may_go_on = false;
                     running = match self.tasks.keep(owner.clone(), came.clone(), running) {
                         Ok(task) => return Ok(CallToolResponse::Task(task)),
-                        // With no room for a task the client waits, as others do.
+                        // With no room for a task, or no server to ask later, the client waits, as others do.
                         Err(running) => running,
                     };
                 }

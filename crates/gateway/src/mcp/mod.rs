@@ -41,6 +41,21 @@ impl Mcp {
         drop(self.0.listing.replace(listing::Listing::new(tools)));
     }
 
+    /// Lets no further call outlive its request: the server leaves.
+    pub(crate) fn leave(&self) {
+        self.0.tasks.leave();
+    }
+
+    /// Returns when no call runs that has outlived its request.
+    pub(crate) async fn at_rest(&self) {
+        self.0.tasks.at_rest().await;
+    }
+
+    /// Gives up the calls that have outlived their requests; true if there were none.
+    pub(crate) fn give_up(&self) -> bool {
+        self.0.tasks.give_up()
+    }
+
     /// What is served over HTTP.
     pub(crate) fn routes(&self) -> Router {
         http::routes(self.0.clone())

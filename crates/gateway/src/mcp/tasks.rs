@@ -2,7 +2,8 @@
 //!
 //! A call that is not over soon is answered with the name of a task, and goes on. The client asks how far it is, takes
 //! the result, or cancels it, in requests of their own. What is kept is bounded: in time since a client has asked, in
-//! number, and in bytes. rmcp's own `TaskManager` bounds only the first, from a task's beginning.
+//! number, and in bytes. rmcp's own `TaskManager` bounds only the first, from a task's beginning. A server that leaves
+//! waits for the tasks that run, and makes no further ones: no server would have the result.
 //!
 //! Source: SEP-2663, <https://modelcontextprotocol.io/specification/2026-07-28>.
 
@@ -43,6 +44,8 @@ pub(super) type Running = BoxFuture<'static, Said>;
 pub(super) struct Tasks {
     kept: Mutex<Kept>,
     kept_for: Duration,
+    /// Tasks that run.
+    running: watch::Sender<usize>,
 }
 
 impl Default for Tasks {
@@ -60,6 +63,24 @@ struct Kept {
     over: VecDeque<Arc<str>>,
     /// Bytes of their results.
     bytes: usize,
+    /// Whether the server leaves.
+    leaving: bool,
+}
+
+/// One of the tasks that run, until this is dropped.
+struct Runs(Arc<Tasks>);
+
+impl Runs {
+    fn begin(tasks: &Arc<Tasks>) -> Self {
+        tasks.running.send_modify(|running| *running += 1);
+        Self(Arc::clone(tasks))
+    }
+}
+
+impl Drop for Runs {
+    fn drop(&mut self) {
+        self.0.running.send_modify(|running| *running -= 1);
+    }
 }
 
 #[derive(Debug)]
@@ -106,10 +127,11 @@ impl Tasks {
     /// Keeps so many tasks, and so many bytes of results, for so long after a client has asked.
     fn bounded(most: usize, most_bytes: usize, kept_for: Duration) -> Self {
         let (tasks, over) = (HashMap::new(), VecDeque::new());
-        Self { kept: Mutex::new(Kept { most, most_bytes, tasks, over, bytes: 0 }), kept_for }
+        let kept = Kept { most, most_bytes, tasks, over, bytes: 0, leaving: false };
+        Self { kept: Mutex::new(kept), kept_for, running: watch::Sender::new(0) }
     }
 
-    /// Lets a call go on by itself; it comes back if there is no room for another task.
+    /// Lets a call go on by itself; it comes back if there is no room for another task, or the server leaves.
     pub(super) fn keep(
         self: &Arc<Self>,
         owner: Owner,
@@ -131,18 +153,20 @@ impl Tasks {
         let seed = entry.shown(&id);
         let mut kept = self.kept.lock();
         let gone = kept.make_room(1, 0);
-        if kept.tasks.len() >= kept.most {
+        if kept.leaving || kept.tasks.len() >= kept.most {
             return Err(running);
         }
         kept.tasks.insert(Arc::clone(&id), entry);
+        // Within the lock: a server that leaves after this waits for it.
+        let runs = Runs::begin(self);
         drop(kept);
         drop(gone);
-        tokio::spawn(Arc::clone(self).see_to(id, cancel, running));
+        tokio::spawn(Arc::clone(self).see_to(id, cancel, running, runs));
         Ok(CreateTaskResult::new(seed))
     }
 
     /// Runs a task, and forgets it when its time is over.
-    async fn see_to(self: Arc<Self>, id: Arc<str>, cancel: CancellationToken, running: Running) {
+    async fn see_to(self: Arc<Self>, id: Arc<str>, cancel: CancellationToken, running: Running, runs: Runs) {
         let end = tokio::select! {
             biased;
             () = cancel.cancelled() => Some(End::Cancelled),
@@ -151,6 +175,8 @@ impl Tasks {
         };
         if let Some(end) = end {
             self.end(&id, end);
+            // Its end is in the table first: a drain that waits for this finds none that runs.
+            drop(runs);
             self.forgotten(&id).await;
         }
         let gone = {
@@ -196,6 +222,27 @@ impl Tasks {
         }
         drop(kept);
         drop(gone);
+    }
+
+    /// Makes no further tasks: the server leaves.
+    pub(super) fn leave(&self) {
+        self.kept.lock().leaving = true;
+    }
+
+    /// Returns when none runs.
+    pub(super) async fn at_rest(&self) {
+        // The sender is this table's own.
+        let _ = self.running.subscribe().wait_for(|running| *running == 0).await;
+    }
+
+    /// Gives up those that run; true if there were none.
+    pub(super) fn give_up(&self) -> bool {
+        let kept = self.kept.lock();
+        let running = kept.tasks.values().filter(|entry| entry.end.is_none());
+        let cancelled: Vec<CancellationToken> = running.map(|entry| entry.cancel.clone()).collect();
+        drop(kept);
+        cancelled.iter().for_each(CancellationToken::cancel);
+        cancelled.is_empty()
     }
 
     /// How far a task of this owner is, with its result.
@@ -346,6 +393,32 @@ mod tests {
             panic!("a result")
         };
         assert!(result["content"][0]["text"].as_str().is_some_and(|text| text.contains("2000 bytes")));
+    }
+
+    #[tokio::test]
+    async fn a_server_that_leaves_waits_for_tasks_and_makes_no_more() {
+        let tasks = Arc::new(Tasks::default());
+        let (sender, receiver) = oneshot::channel::<()>();
+        keep(&tasks, receiver.map(|_| said(String::from("done"))).boxed());
+        tasks.leave();
+        let more = tasks.keep(Owner::default(), reports(), futures::future::pending().boxed());
+        assert!(more.is_err(), "its client waits for the answer");
+        let mut at_rest = std::pin::pin!(tasks.at_rest());
+        assert!(futures::poll!(at_rest.as_mut()).is_pending());
+        drop(sender);
+        at_rest.await;
+        assert!(tasks.give_up(), "none runs");
+    }
+
+    #[tokio::test]
+    async fn tasks_that_do_not_end_are_given_up() {
+        let tasks = Arc::new(Tasks::default());
+        let (held, receiver) = oneshot::channel::<()>();
+        let id = keep(&tasks, receiver.map(|_| said(String::new())).boxed());
+        assert!(!tasks.give_up());
+        tasks.at_rest().await;
+        assert!(held.is_closed());
+        assert_eq!(over(&tasks, &id).await.status(), TaskStatus::Cancelled);
     }
 
     #[tokio::test]

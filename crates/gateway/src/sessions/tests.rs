@@ -3,7 +3,7 @@
 use std::sync::atomic::AtomicBool;
 
 use futures::future::{BoxFuture, FutureExt as _};
-use futures::stream;
+use futures::{StreamExt as _, stream};
 
 use super::*;
 use crate::call::Readiness;
@@ -281,6 +281,43 @@ async fn a_stream_keeps_the_turn_and_ends_with_its_session() {
     drop(items);
     assert!(session.turns.idle_since().is_some());
     assert_eq!(scene.seen.left.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_reads_ends_with_its_session() {
+    let scene = Scene::new(1);
+    let session = scene.open(&Owner::default()).await.expect("it opens");
+    let request = scene.request(method(&scene.of, "count").expect("a method"), "");
+    let entered = scene.sessions.enter(&session).expect("a place");
+    let mut items = scene.sessions.stream(entered, request).await.expect("it begins");
+    assert!(items.next().await.is_some_and(|item| item.is_ok()));
+    scene.sessions.end(&session, Ended::Closed).await.expect("it ends");
+    let seen = [&scene.seen.left, &scene.seen.closed].map(|count| count.load(Ordering::SeqCst));
+    assert_eq!(seen, [1, 1], "the stream is gone, and the object behind it");
+    // A reader that comes later hears of it.
+    let failed = items.next().await.expect("an item").expect_err("it has ended");
+    assert_eq!(failed.code, Code::Cancelled);
+    assert!(items.next().await.is_none());
+}
+
+#[tokio::test]
+async fn a_stream_that_nobody_reads_ends_with_the_worker_and_the_server() {
+    let scene = Scene::new(2);
+    let mut streams = Vec::new();
+    for _ in 0..2 {
+        let session = scene.open(&Owner::default()).await.expect("it opens");
+        let request = scene.request(method(&scene.of, "count").expect("a method"), "");
+        let entered = scene.sessions.enter(&session).expect("a place");
+        streams.push((scene.sessions.stream(entered, request).await.expect("it begins"), session));
+    }
+    scene.seen.lost.store(true, Ordering::SeqCst);
+    let (_, session) = &streams[0];
+    session.lose();
+    assert_eq!(scene.seen.left.load(Ordering::SeqCst), 1);
+    scene.seen.lost.store(false, Ordering::SeqCst);
+    scene.sessions.leave();
+    assert!(!scene.sessions.end_all().await, "a call was given up");
+    assert_eq!(scene.seen.left.load(Ordering::SeqCst), 2);
 }
 
 #[tokio::test]

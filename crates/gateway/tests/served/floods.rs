@@ -9,7 +9,7 @@ use tokio::net::TcpStream;
 use crate::http::ask;
 use crate::{rpc, server};
 
-const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
 
 /// Writes until the server has enough or all is written, and returns what it says until the end of the connection.
 async fn said(address: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
@@ -28,7 +28,7 @@ async fn said(address: std::net::SocketAddr, bytes: &[u8]) -> Vec<u8> {
 }
 
 /// A frame of HTTP/2.
-fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
+pub(crate) fn frame(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Vec<u8> {
     let length = u32::try_from(payload.len()).expect("short").to_be_bytes();
     let mut made = vec![length[1], length[2], length[3], kind, flags];
     made.extend(stream.to_be_bytes());

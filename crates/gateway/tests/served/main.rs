@@ -4,12 +4,14 @@ mod authority;
 mod callers;
 mod floods;
 mod http;
+mod leaving;
 mod mcp;
 mod metrics;
 mod otlp;
 mod rpc;
 mod tls;
 mod unix;
+mod unread;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};

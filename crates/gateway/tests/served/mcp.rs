@@ -111,6 +111,47 @@ async fn a_client_finds_out_what_the_server_speaks() {
     assert_eq!(said["result"]["serverInfo"]["name"], "ropewalk");
 }
 
+/// Begins a call that becomes a task, and the drain of its server; gives what the drain will say.
+async fn drain_with_a_task(server: &Arc<Server>, within: Duration) -> tokio::task::JoinHandle<bool> {
+    let meta = json!({
+        "io.modelcontextprotocol/protocolVersion": MODERN,
+        "io.modelcontextprotocol/clientCapabilities": {"extensions": {"io.modelcontextprotocol/tasks": {}}},
+    });
+    let params = json!({"name": "wait", "arguments": {}, "_meta": meta});
+    let headers = [("mcp-protocol-version", MODERN), ("mcp-method", "tools/call"), ("mcp-name", "wait")];
+    let call = request("tools/call", &params).to_string();
+    let (status, said) = asked(server, Beside { headers: &headers }, call).await;
+    assert_eq!((status, &said["result"]["resultType"]), (StatusCode::OK, &json!("task")), "{said}");
+    let (leaving, address) = (Arc::clone(server), server.listening().http.expect("an address"));
+    let drained = tokio::task::spawn_blocking(move || leaving.drain(within));
+    until(|| std::net::TcpStream::connect(address).is_err()).await;
+    drained
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_server_that_leaves_waits_for_its_tasks() {
+    let (server, seen) = server(|_| {});
+    let server = Arc::new(server);
+    let drained = drain_with_a_task(&server, Duration::from_secs(60)).await;
+    // No request is open, and no connection.
+    tokio::time::sleep(Duration::from_millis(100)).await;
+    assert!(!drained.is_finished());
+    seen.open.store(true, Ordering::SeqCst);
+    assert!(drained.await.expect("drained"));
+    assert_eq!(seen.left.load(Ordering::SeqCst), 0);
+    tokio::task::spawn_blocking(move || server.stop()).await.expect("stopped");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_gives_a_task_up_says_so() {
+    let (server, seen) = server(|_| {});
+    let server = Arc::new(server);
+    let drained = drain_with_a_task(&server, Duration::from_millis(50)).await;
+    assert!(!drained.await.expect("drained"));
+    until(|| seen.left.load(Ordering::SeqCst) == 1).await;
+    tokio::task::spawn_blocking(move || server.stop()).await.expect("stopped");
+}
+
 #[tokio::test]
 async fn a_result_is_structured_and_text() {
     let (server, _) = server(|_| {});

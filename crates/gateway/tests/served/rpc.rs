@@ -29,7 +29,7 @@ impl Said {
 }
 
 /// A field of protobuf: its number, and bytes.
-fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
+pub(crate) fn field(number: u8, bytes: &[u8]) -> Vec<u8> {
     let mut made = vec![number << 3 | 2, u8::try_from(bytes.len()).expect("short")];
     made.extend_from_slice(bytes);
     made

@@ -1,0 +1,84 @@
+//! Streams that their clients keep for later, and a server that leaves.
+
+use std::convert::Infallible;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use bytes::Bytes;
+use futures::{StreamExt as _, stream};
+use http::Response;
+use http_body_util::{BodyExt as _, StreamBody};
+use hyper::body::{Frame, Incoming};
+use hyper_util::client::legacy::Client;
+use hyper_util::rt::TokioExecutor;
+use ropewalk_gateway::Server;
+use tokio::task::JoinHandle;
+
+use crate::rpc::field;
+use crate::{server, until};
+
+/// Begins a call of gRPC with these messages, and leaves it open.
+async fn open(server: &Server, path: &str, messages: &[Vec<u8>]) -> Response<Incoming> {
+    let address = server.listening().grpc.expect("an address");
+    let framed = messages.iter().map(|message| {
+        let length = u32::try_from(message.len()).expect("short").to_be_bytes();
+        Ok::<_, Infallible>(Frame::data(Bytes::from([&[0][..], &length, message].concat())))
+    });
+    let framed: Vec<_> = framed.collect();
+    let body = StreamBody::new(stream::iter(framed).chain(stream::pending())).boxed_unsync();
+    let request = http::Request::post(format!("http://{address}{path}"))
+        .header("content-type", "application/grpc")
+        .header("te", "trailers")
+        .body(body);
+    let client = Client::builder(TokioExecutor::new()).http2_only(true).build_http();
+    client.request(request.expect("a request")).await.expect("an answer")
+}
+
+/// Begins a drain that may take longer than any test, and returns when the server has begun to leave.
+async fn drain(server: &Arc<Server>) -> JoinHandle<bool> {
+    let (leaving, address) = (Arc::clone(server), server.listening().http.expect("an address"));
+    let drained = tokio::task::spawn_blocking(move || leaving.drain(Duration::from_secs(600)));
+    until(|| std::net::TcpStream::connect(address).is_err()).await;
+    drained
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_stream_without_a_call_does_not_keep_a_server_that_leaves() {
+    for (path, status) in [
+        ("/inference.GRPCInferenceService/ModelStreamInfer", "14"),
+        ("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo", "0"),
+        ("/grpc.reflection.v1alpha.ServerReflection/ServerReflectionInfo", "0"),
+    ] {
+        let (server, _) = server(|_| {});
+        let server = Arc::new(server);
+        let answer = open(&server, path, &[]).await;
+        let drained = drain(&server).await;
+        until(|| drained.is_finished()).await;
+        assert!(drained.await.expect("drained"), "{path}");
+        let end = answer.into_body().collect().await.expect("an end");
+        let trailers = end.trailers().expect("trailers");
+        assert_eq!(trailers.get("grpc-status").expect("a status"), status, "{path}");
+        tokio::task::spawn_blocking(move || server.stop()).await.expect("stopped");
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_request_that_a_stream_has_begun_is_answered_before_its_end() {
+    let (server, seen) = server(|_| {});
+    let server = Arc::new(server);
+    let path = "/inference.GRPCInferenceService/ModelStreamInfer";
+    let answer = open(&server, path, &[field(1, b"wait")]).await;
+    until(|| seen.begun.load(Ordering::SeqCst) == 1).await;
+    let drained = drain(&server).await;
+    assert!(!drained.is_finished());
+    seen.open.store(true, Ordering::SeqCst);
+    let end = answer.into_body().collect().await.expect("an end");
+    assert_eq!(end.trailers().and_then(|all| all.get("grpc-status")).expect("a status"), "14");
+    // The runner here echoes the arguments, which are no tensors, and the answer says so.
+    let answered = end.to_bytes();
+    let text = String::from_utf8_lossy(&answered);
+    assert!(text.contains("something that is no answer"), "{text:?}");
+    assert!(drained.await.expect("drained"));
+    tokio::task::spawn_blocking(move || server.stop()).await.expect("stopped");
+}
