@@ -172,6 +172,7 @@ impl Server {
         let routes = http::routes(Arc::clone(&shared))
             .merge(mcp.routes())
             .merge(status)
+            .method_not_allowed_fallback(http::not_allowed)
             .fallback(any(move |request| otherwise(services.clone(), request)));
         let routes = routes.layer(guarded).layer(measured);
         let certificates = settings.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
