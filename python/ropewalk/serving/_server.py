@@ -178,6 +178,9 @@ class Server:
         #: The pools of a file that is being loaded again.
         self._fresh: Runtime | None = None
         self._reloading = threading.Lock()
+        self._asked = _reload.Asked(self)
+        #: The files of the last load, also of one that failed.
+        self._tried: tuple[str, ...] = ()
         self._gateway: Any = None
         self._writer: threading.Thread | None = None
         self._is_closed = False
@@ -289,7 +292,9 @@ class Server:
             self._begin("ropewalk-fulfilling", lambda: self._gateway.fulfil(self._drain_asked, self._beside))
         self._write_log()
         if self._settings.reload:
-            self._begin("ropewalk-watching", lambda: _reload.watch(self))
+            # What changes before the thread runs, has changed.
+            changes = _reload.Changes(self._files)
+            self._begin("ropewalk-watching", lambda: _reload.watch(self, changes))
         if self._standard is not None:
             self._begin("ropewalk-attending", self._attend)
         if self._settings.files():
@@ -473,7 +478,7 @@ class Server:
 
             self._begin("ropewalk-leaving", leave)
         while (first := came.get()) == signal.SIGHUP:
-            _reload.on_signal(self, self._begin)
+            self._asked.ask(self._begin)
         if isinstance(first, Exception):
             raise first
         if first == signal.SIGINT:
