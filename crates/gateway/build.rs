@@ -9,10 +9,12 @@ use prost::Message as _;
 
 fn main() -> Result<(), Box<dyn Error>> {
     let files = ["proto/ropewalk/v1/tools.proto", "proto/inference/inference.proto"];
-    for file in files {
+    // Its code is a crate of its own. Reflection lists it, too.
+    let described = [files.as_slice(), &["proto/grpc/health/v1/health.proto"]].concat();
+    for file in &described {
         println!("cargo::rerun-if-changed={file}");
     }
-    let descriptors = protox::compile(files, ["proto"])?.encode_to_vec();
+    let descriptors = protox::compile(described, ["proto"])?.encode_to_vec();
     let out = PathBuf::from(std::env::var_os("OUT_DIR").ok_or("cargo sets OUT_DIR")?);
     let path = out.join("descriptors.bin");
     std::fs::write(&path, descriptors)?;

@@ -195,7 +195,10 @@ def test_health_and_reflection(channel: Any) -> None:
     assert check(field(1, b"ropewalk.v1.Tools")) == b"\x08\x01"
     ask = channel.stream_stream("/grpc.reflection.v1.ServerReflection/ServerReflectionInfo")
     (answer,) = ask(iter([field(7, b"")]))
-    assert b"ropewalk.v1.Tools" in answer
+    for service in (b"ropewalk.v1.Tools", b"grpc.health.v1.Health", b"inference.GRPCInferenceService"):
+        assert service in answer
+    (answer,) = ask(iter([field(4, b"grpc.health.v1.Health")]))
+    assert b"HealthCheckRequest" in answer
 
 
 def test_httpx(server: Server, gate: Gate) -> None:

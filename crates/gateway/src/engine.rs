@@ -112,7 +112,7 @@ async fn reply<'a>(task: &'a Arc<Task>, exceptions: &Exceptions) -> Result<&'a R
         Some(Outcome::Replied(reply)) => Ok(reply),
         Some(Outcome::Failed(failure)) => Err(Failed::from(failure)),
         Some(Outcome::Cancelled) => Err(Failed::new(Code::Cancelled, "the call was cancelled")),
-        Some(Outcome::Local { .. }) | None => Err(Failed::new(Code::Unavailable, "the server is leaving")),
+        Some(Outcome::Local { .. }) | None => Err(Failed::leaving()),
     }
 }
 
@@ -322,7 +322,7 @@ impl Runner for Engines {
             ..SessionSettings::default()
         };
         let session = driver.engine().open_session(settings);
-        let session = session.ok_or_else(|| Failed::new(Code::Unavailable, "the server is leaving"))?;
+        let session = session.ok_or_else(Failed::leaving)?;
         let (driver, exceptions) = (Arc::clone(driver), Arc::clone(&self.exceptions));
         Ok(Arc::new(Kept { driver, session, exceptions }))
     }
@@ -390,9 +390,7 @@ impl Seat for Kept {
     fn lost(&self) -> Option<Failed> {
         let engine = self.driver.engine();
         // A pool that a reload has replaced takes no calls any more, and a broken one has no workers.
-        let closed = || {
-            engine.is_closed().then(|| Failed::new(Code::Unavailable, "the session is lost with its pool"))
-        };
+        let closed = || engine.is_closed().then(Failed::leaving);
         let failure = self.session.lost().or_else(|| engine.broken());
         failure.map(|failure| Failed::from(&failure)).or_else(closed)
     }

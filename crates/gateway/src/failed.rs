@@ -146,6 +146,8 @@ pub struct Failed {
     pub status: Option<http::StatusCode>,
     /// Why no worker began the call, if the server let go of it.
     pub shed: Option<Shed>,
+    /// Whether the end of the tool's workers refused the call, or ended it.
+    pub at_end: bool,
     /// Where the tool raised. For the operator: callers are never shown it.
     pub traceback: Option<Arc<str>>,
 }
@@ -164,6 +166,7 @@ impl Failed {
             retry_after: None,
             status: None,
             shed: None,
+            at_end: false,
             traceback: None,
         }
     }
@@ -187,6 +190,11 @@ impl Failed {
     /// There is no session of this name to open.
     pub(crate) fn no_session(name: &str) -> Self {
         Self::new(Code::NotFound, format!("there is no session named {:?}", shortened(name)))
+    }
+
+    /// The server leaves, and its workers with it.
+    pub(crate) fn leaving() -> Self {
+        Self { at_end: true, ..Self::new(Code::Unavailable, "the server is leaving") }
     }
 
     /// The same, with a status of HTTP of its own.
@@ -219,9 +227,7 @@ impl From<&Refused> for Failed {
     fn from(refused: &Refused) -> Self {
         match refused {
             Refused::Full(waiting, most) | Refused::MustWait(waiting, most) => Self::full(*waiting, *most),
-            Refused::Closed | Refused::Forked => {
-                Self::new(Code::Unavailable, "the server is leaving").shed(Shed::Leaving)
-            }
+            Refused::Closed | Refused::Forked => Self::leaving().shed(Shed::Leaving),
             Refused::Broken(failure) => {
                 Self::new(Code::Unavailable, format!("the tool's workers are gone: {}", failure.cause()))
             }
@@ -252,7 +258,7 @@ impl From<&Failure> for Failed {
                     .shed(Shed::Dropped)
             }
             Failure::Limit { .. } => Self::new(Code::ResourceExhausted, cause.to_string()),
-            Failure::Terminated => Self::new(Code::Unavailable, "the server is leaving"),
+            Failure::Terminated => Self::leaving(),
             Failure::Poisoned { .. } => Self::new(Code::Internal, cause.to_string()),
             _ => Self::new(Code::Unavailable, format!("the tool's worker is gone: {cause}")),
         }

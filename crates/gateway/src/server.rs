@@ -174,10 +174,14 @@ impl Server {
         let measured = middleware::from_fn_with_state(Arc::clone(&telemetry), telemetry::measure);
         let mcp = Mcp::new(Arc::clone(&shared));
         let services = rpc::service(Arc::clone(&shared), leaving.clone()).map_err(io::Error::other)?;
-        let routes = http::routes(Arc::clone(&shared)).merge(mcp.routes()).merge(status).fallback(any({
-            let leaving = leaving.clone();
-            move |request| otherwise(services.clone(), leaving.clone(), request)
-        }));
+        let routes = http::routes(Arc::clone(&shared))
+            .merge(mcp.routes())
+            .merge(status)
+            .method_not_allowed_fallback(http::not_allowed)
+            .fallback(any({
+                let leaving = leaving.clone();
+                move |request| otherwise(services.clone(), leaving.clone(), request)
+            }));
         let routes = routes.layer(guarded).layer(measured);
         let certificates = settings.tls.clone().map(Certificates::new).transpose()?.map(Arc::new);
         let listener = Listener {

@@ -162,8 +162,11 @@ impl Session {
 
     /// Why it serves no calls any more.
     fn gone(&self) -> Failed {
+        // A pool that has ended says why: the server leaves, or newer workers replaced it.
+        let at_end = self.seat.lost().filter(|failed| failed.at_end);
         match &*self.fate.lock() {
-            Fate::Ended(Ended::Lost) => Failed::new(Code::Unavailable, "the session is lost with its worker"),
+            Fate::Ended(Ended::Lost) => at_end
+                .unwrap_or_else(|| Failed::new(Code::Unavailable, "the session is lost with its worker")),
             Fate::Ended(Ended::Leaving) => leaving(),
             Fate::Ended(Ended::Closed | Ended::Left | Ended::Idle) | Fate::Open { .. } => {
                 Failed::new(Code::Cancelled, "the session has ended")
@@ -468,7 +471,7 @@ impl fmt::Debug for Sessions {
 }
 
 fn leaving() -> Failed {
-    Failed::new(Code::Unavailable, "the server is leaving").shed(Shed::Leaving)
+    Failed::leaving().shed(Shed::Leaving)
 }
 
 /// There is no such session, or it is another caller's.

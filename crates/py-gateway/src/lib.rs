@@ -363,9 +363,10 @@ impl Gateway {
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
         let reloaded = py.detach(move || {
             let engines = engines_of(engines, &self.exceptions)?;
-            while let Some(why) = engines.readiness().why_not() {
-                let starting = matches!(engines.readiness(), Readiness::Starting(..) | Readiness::Ready);
-                if !starting || self.stopped.load(Ordering::Relaxed) {
+            loop {
+                let readiness = engines.readiness();
+                let Some(why) = readiness.why_not() else { break };
+                if !matches!(readiness, Readiness::Starting(..)) || self.stopped.load(Ordering::Relaxed) {
                     return Err(io::Error::other(why));
                 }
                 thread::sleep(LOOK);

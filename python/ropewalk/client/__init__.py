@@ -12,13 +12,14 @@ async with AsyncClient("http://127.0.0.1:8080") as client:
 from __future__ import annotations
 
 from ropewalk._errors import CallFailed, CallInvalid, CallRefused, CallTimeout, CallUnavailable
-from ropewalk.client._async import AsyncClient, AsyncRemoteTool, AsyncStream
+from ropewalk.client._async import AsyncClient, AsyncRemoteTool, AsyncSession, AsyncStream
 from ropewalk.client._calls import ToolInfo
-from ropewalk.client._sync import Client, RemoteTool, Stream
+from ropewalk.client._sync import Client, RemoteTool, Session, Stream
 
 __all__ = [
     "AsyncClient",
     "AsyncRemoteTool",
+    "AsyncSession",
     "AsyncStream",
     "CallFailed",
     "CallInvalid",
@@ -27,6 +28,7 @@ __all__ = [
     "CallUnavailable",
     "Client",
     "RemoteTool",
+    "Session",
     "Stream",
     "ToolInfo",
 ]

@@ -7,14 +7,15 @@ import contextlib
 import ssl
 import time
 from collections import deque
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Generator, Mapping
 from typing import Any, Self, TypeVar
 
 from ropewalk._errors import CallFailed
 from ropewalk.client import _calls
-from ropewalk.client._calls import ToolInfo, Try
+from ropewalk.client._calls import Given, ToolInfo, Try
 from ropewalk.client._events import Events
 from ropewalk.client._http import READ, Answer, Malformed, Place, place_of, request
+from ropewalk.client._session import Opened, SessionCalls, check_ended
 from ropewalk.client._tool import signature_of
 
 T = TypeVar("T")
@@ -160,12 +161,50 @@ class AsyncRemoteTool:
         self.__doc__ = info.description
         self.__signature__ = signature_of(info)
 
-    def __call__(self, arguments: Mapping[str, Any] | bytes | None = None, /, **named: Any) -> Any:
+    def __call__(self, arguments: Given = None, /, **named: Any) -> Any:
         """Calls it, and returns a coroutine of its result, or an `AsyncStream`."""
         return self._call(self.info.name, _calls.merged(arguments, named))
 
     def __repr__(self) -> str:
         return f"<tool {self.info.name}{self.__signature__}>"
+
+
+class AsyncSession(SessionCalls[Coroutine[Any, Any, Any], AsyncStream]):
+    """A session of a server, whose object lives between calls; `AsyncClient.session` makes it.
+
+    Tasks of the loop may share it; the server runs its calls one at a time, in the order in which they come.
+    """
+
+    async def _open(self) -> Self:
+        self._opened.check_new()
+        await self._answered(self._opened.opens, self._opened.take)
+        return self
+
+    def __await__(self) -> Generator[Any, None, Self]:
+        """Opens it, and returns it."""
+        return self._open().__await__()
+
+    async def aclose(self) -> None:
+        """Ends it; the server has then called what ends its object. A session that has ended stays so.
+
+        Raises:
+            CallFailed: the server cannot be reached, or what ends the object raised.
+        """
+        ends = self._opened.ends()
+        if ends is not None:
+            try:
+                await self._answered(ends, _calls.result)
+            except CallFailed as failure:
+                check_ended(failure)
+
+    async def __aenter__(self) -> Self:
+        """Opens it, if that has not been done."""
+        return self if self._opened.is_open else await self._open()
+
+    async def __aexit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        # What the block raised says more than a failure of the end.
+        with contextlib.nullcontext() if kind is None else contextlib.suppress(CallFailed):
+            await self.aclose()
 
 
 class AsyncClient:
@@ -210,27 +249,31 @@ class AsyncClient:
     async def call(
         self,
         tool: str,
-        arguments: Mapping[str, Any] | bytes | None = None,
+        arguments: Given = None,
         /,
         *,
         timeout: float | None = None,
         metadata: Mapping[str, str] | None = None,
         retries: int | None = None,
         idempotent: bool = False,
+        arrays: bool = False,
         **named: Any,
     ) -> Any:
-        """Calls a tool, and returns its result: what JSON says, or bytes.
+        """Calls a tool, and returns its result: what JSON says, bytes, or an array.
 
         Args:
             tool: the tool's name.
-            arguments: the arguments by their names, for those that cannot be keywords here, or bytes for a tool whose
-                one parameter is `bytes`. Within other arguments, bytes are sent in base64; dataclasses, models of
-                pydantic, dates and NumPy's arrays are sent as JSON has them.
+            arguments: the arguments by their names, for those that cannot be keywords here; or bytes for a tool whose
+                one parameter is `bytes`; or an array, of NumPy's or of `array`, for the one array of a tool. Within
+                other arguments, bytes are sent in base64; dataclasses, models of pydantic, dates and arrays are sent
+                as JSON has them.
             timeout: seconds that the call may take, its retries included.
             metadata: added to that of the client.
             retries: instead of that of the client.
             idempotent: running it twice does no harm. Then retries are for calls too whose worker died or whose
                 connection was lost.
+            arrays: a result that is an array comes as one of NumPy's, which cannot be written to, and not as lists.
+                So it does anyway if the argument is an array of NumPy's.
             named: the arguments.
 
         Raises:
@@ -239,34 +282,26 @@ class AsyncClient:
             CallRefused: the server is full, or the call is too large.
             CallUnavailable: the server cannot be reached or leaves, or the tool's worker died.
             CallFailed: any other failure, such as an exception of the tool; `status` says which.
+            ExtraMissing: NumPy is not installed, and `arrays` was asked for.
             TypeError, ValueError: an argument cannot be sent.
         """
         one = Try(
             self._settings,
-            tool,
+            _calls.of_tool(tool),
             arguments,
             named,
-            accept="application/json",
+            arrays=arrays,
             timeout=timeout,
             metadata=metadata,
             retries=retries,
             idempotent=idempotent,
         )
-        while True:
-            sent = False
-            try:
-                connection = await self._take(one.until())
-                sent = True
-                exchange = await self._begin(connection, one)
-                with contextlib.closing(exchange):
-                    return _calls.result(exchange.answer, await exchange.body())
-            except CallFailed as failure:
-                await asyncio.sleep(one.pause(failure, sent=sent))
+        return await self._answered(one, _calls.result)
 
     def stream(
         self,
         tool: str,
-        arguments: Mapping[str, Any] | bytes | None = None,
+        arguments: Given = None,
         /,
         *,
         timeout: float | None = None,
@@ -285,10 +320,10 @@ class AsyncClient:
         """
         one = Try(
             self._settings,
-            tool,
+            _calls.of_tool(tool),
             arguments,
             named,
-            accept="text/event-stream",
+            accept=_calls.EVENTS,
             timeout=timeout,
             metadata=metadata,
             retries=retries,
@@ -318,6 +353,7 @@ class AsyncClient:
         metadata: Mapping[str, str] | None = None,
         retries: int | None = None,
         idempotent: bool = False,
+        arrays: bool = False,
     ) -> AsyncRemoteTool:
         """Returns a tool as a function; the server is asked for its schema. The settings are those of each call.
 
@@ -325,14 +361,45 @@ class AsyncClient:
             CallFailed: there is no such tool (``NOT_FOUND``), the server cannot be reached, or refuses.
         """
         info = _calls.one_of(await self.tools(), name)
-        method = self.stream if info.streams else self.call
+        settings: dict[str, Any] = {
+            "timeout": timeout,
+            "metadata": metadata,
+            "retries": retries,
+            "idempotent": idempotent,
+        }
 
-        def call(tool: str, arguments: Mapping[str, Any] | bytes | None) -> Any:
-            return method(
-                tool, arguments, timeout=timeout, metadata=metadata, retries=retries, idempotent=idempotent
-            )
+        def call(tool: str, arguments: Given) -> Any:
+            if info.streams:
+                return self.stream(tool, arguments, **settings)
+            return self.call(tool, arguments, arrays=arrays, **settings)
 
         return AsyncRemoteTool(info, call)
+
+    def session(
+        self,
+        name: str,
+        arguments: Given = None,
+        /,
+        *,
+        timeout: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+        retries: int | None = None,
+        **named: Any,
+    ) -> AsyncSession:
+        """Returns a session of a class with ``@tool(session=True)``; the arguments are those of its constructor.
+
+        An `async with` block opens it and ends it, and `await` opens it. The settings are those of the call that opens
+        it; see `call`.
+
+        Raises:
+            TypeError, ValueError: an argument cannot be sent. Failures are raised where it is opened.
+        """
+        path = _calls.of_session(name)
+        opens = Try(
+            self._settings, path, arguments, named, timeout=timeout, metadata=metadata, retries=retries
+        )
+        opened = Opened(self._settings, name, opens)
+        return AsyncSession(opened, self._answered, lambda one: AsyncStream(self._items(one)))
 
     async def aclose(self) -> None:
         """Closes the connections; calls that run end by themselves."""
@@ -358,6 +425,19 @@ class AsyncClient:
                 for name, text in events.feed(part):
                     yield _calls.item(name, text)
 
+    async def _answered(self, one: Try, read: Callable[[Answer, bytes], T]) -> T:
+        """Makes a call, again if it fails and may be tried again, and returns what is read from the answer."""
+        while True:
+            sent = False
+            try:
+                connection = await self._take(one.until())
+                sent = True
+                exchange = await self._begin(connection, one)
+                with contextlib.closing(exchange):
+                    return read(exchange.answer, await exchange.body())
+            except CallFailed as failure:
+                await asyncio.sleep(one.pause(failure, sent=sent))
+
     async def _opened(self, one: Try) -> _Exchange:
         """Begins a stream, again if it fails before its first item and may be tried again."""
         while True:
@@ -375,7 +455,7 @@ class AsyncClient:
 
     async def _begin(self, connection: _Connection, one: Try) -> _Exchange:
         try:
-            data = request(self._place, "POST", one.path, one.headers(), one.body)
+            data = request(self._place, one.method, one.path, one.headers(), one.body)
         except BaseException:
             connection.close()
             raise

@@ -12,10 +12,11 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass, is_dataclass
 from enum import Enum
-from typing import Any, cast
+from typing import Any, TypeAlias, cast
 
 from ropewalk._checked import checked_count, checked_span
 from ropewalk._errors import CallFailed, CallInvalid, CallRefused, CallTimeout, CallUnavailable
+from ropewalk.client import _arrays
 from ropewalk.client._http import Answer, is_header_value
 
 #: The variable of the environment that has the token of a client that is given none.
@@ -28,6 +29,8 @@ MOST_IDLE = 64
 CONNECT = 10.0
 #: Seconds that a client waits beyond a deadline for the server's own answer.
 LATER = 0.1
+#: Seconds that no clock of a socket or a server has; a longer timeout is none.
+LONGEST = 1e9
 #: Seconds before the second try if the server names none; doubled for each further one.
 BACKOFF = 0.05
 _MOST_BACKOFF = 5.0
@@ -52,6 +55,9 @@ _STATUSES = {
     503: "UNAVAILABLE",
     504: "DEADLINE_EXCEEDED",
 }
+#: Arguments that are not keywords: by their names, or the one of a tool that takes bytes or an array.
+Given: TypeAlias = "Mapping[str, Any] | bytes | bytearray | _arrays.Given | None"
+
 _CLASSES: Mapping[str, type[CallFailed]] = {
     "DEADLINE_EXCEEDED": CallTimeout,
     "INVALID_ARGUMENT": CallInvalid,
@@ -74,6 +80,10 @@ class ToolInfo:
     output_schema: dict[str, Any]
     #: Whether its result is a stream of items.
     streams: bool
+    #: Whether it changes nothing.
+    read_only: bool = False
+    #: Whether running it twice does no harm.
+    idempotent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +111,20 @@ def settings(
         raise ValueError(f"token, or {VARIABLE} of the environment, must be ASCII without spaces")
     return Settings(
         token or None,
-        checked_span("timeout", timeout),
+        checked_timeout(timeout),
         checked_metadata(metadata),
         checked_count("retries", retries, 0, 1000),
     )
+
+
+def checked_timeout(timeout: float | None) -> float | None:
+    """Checks how long a call may take; infinity is no limit.
+
+    Raises:
+        TypeError, ValueError: it is no time, or none at all.
+    """
+    limit = checked_span("timeout", timeout)
+    return None if limit is None or limit > LONGEST else limit
 
 
 def checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
@@ -121,26 +141,69 @@ def checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
     return metadata or {}
 
 
+def of_tool(tool: str) -> str:
+    """Returns the path at which a tool is called.
+
+    Raises:
+        ValueError: no tool has such a name.
+    """
+    return f"/v1/tools/{_named('tool', tool)}"
+
+
+def of_session(name: str) -> str:
+    """Returns the path at which a session is opened.
+
+    Raises:
+        ValueError: no session has such a name.
+    """
+    return f"/v1/sessions/{_named('session', name)}"
+
+
+def of_method(path: str, method: str) -> str:
+    """Returns the path at which a method of an open session is called.
+
+    Raises:
+        ValueError: no method has such a name.
+    """
+    return f"{path}/{_named('method', method)}"
+
+
+def _named(what: str, name: str) -> str:
+    if not _TOOL.fullmatch(name):
+        raise ValueError(f"there can be no {what} named {name!r}")
+    return name
+
+
+#: What a caller reads: JSON, the events of a stream, or an array if there is one.
+JSON, EVENTS = "application/json", "text/event-stream"
+_ARRAYS = f"{_arrays.MEDIA_TYPE}, {JSON}"
+
+
 class Try:
     """One call: its request, its deadline, and its tries."""
 
     def __init__(
         self,
         settings: Settings,
-        tool: str,
-        arguments: Mapping[str, Any] | bytes | None,
+        path: str,
+        arguments: Given,
         named: Mapping[str, Any],
         *,
-        accept: str,
-        timeout: float | None,
-        metadata: Mapping[str, str] | None,
-        retries: int | None,
-        idempotent: bool,
+        accept: str = JSON,
+        timeout: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+        retries: int | None = None,
+        idempotent: bool = False,
+        arrays: bool = False,
     ) -> None:
-        if not _TOOL.fullmatch(tool):
-            raise ValueError(f"there can be no tool named {tool!r}")
-        self.path = f"/v1/tools/{tool}"
-        media_type, self.body = _written(merged(arguments, named))
+        self.method = "POST"
+        self.path = path
+        given = merged(arguments, named)
+        media_type, self.body = _written(given)
+        if arrays:
+            _arrays.check_numpy()
+        if accept == JSON and (arrays or _arrays.is_of_numpy(given)):
+            accept = _ARRAYS
         self._headers = {
             "Content-Type": media_type,
             "Accept": accept,
@@ -148,7 +211,7 @@ class Try:
             **{f"X-Ropewalk-Meta-{name}": text for name, text in settings.metadata.items()},
             **{f"X-Ropewalk-Meta-{name}": text for name, text in checked_metadata(metadata).items()},
         }
-        timeout = settings.timeout if timeout is None else checked_span("timeout", timeout)
+        timeout = settings.timeout if timeout is None else checked_timeout(timeout)
         self._end = None if timeout is None else time.monotonic() + timeout
         self._left = settings.retries if retries is None else checked_count("retries", retries, 0, 1000)
         self._idempotent = idempotent
@@ -226,7 +289,7 @@ def _common(settings: Settings) -> dict[str, str]:
 
 def listing(settings: Settings) -> dict[str, str]:
     """Returns the headers of the request that lists the tools."""
-    return {"Accept": "application/json", **_common(settings)}
+    return {"Accept": JSON, **_common(settings)}
 
 
 def context() -> dict[str, str]:
@@ -248,28 +311,30 @@ def context() -> dict[str, str]:
     return {name: text for name, text in found.items() if is_header_value(text)}
 
 
-def merged(
-    arguments: Mapping[str, Any] | bytes | None, named: Mapping[str, Any]
-) -> Mapping[str, Any] | bytes:
-    """Returns arguments that were given in two ways as one mapping, or bytes.
+def merged(arguments: Given, named: Mapping[str, Any]) -> Mapping[str, Any] | bytes | _arrays.Given:
+    """Returns arguments that were given in two ways as one mapping, or bytes, or an array.
 
     Raises:
         TypeError: they cannot be arguments.
     """
     if isinstance(arguments, Mapping) or arguments is None:
         return {**(arguments or {}), **named}
-    if not isinstance(arguments, (bytes, bytearray, memoryview)):  # pyright: ignore[reportUnnecessaryIsInstance]
-        raise TypeError(f"the arguments must be a mapping of names, or bytes, not {arguments!r}")
     if named:
-        raise TypeError("a call has bytes, or arguments by their names, and not both")
+        raise TypeError("a call has bytes or an array, or arguments by their names, and not both")
+    if _arrays.is_array(arguments):
+        return arguments
+    if not isinstance(arguments, (bytes, bytearray, memoryview)):
+        raise TypeError(f"the arguments must be a mapping of names, bytes or an array, not {arguments!r}")
     return bytes(arguments)
 
 
-def _written(given: Mapping[str, Any] | bytes) -> tuple[str, bytes]:
+def _written(given: Mapping[str, Any] | bytes | _arrays.Given) -> tuple[str, bytes]:
     if isinstance(given, bytes):
         return "application/octet-stream", given
+    if _arrays.is_array(given):
+        return _arrays.MEDIA_TYPE, _arrays.written(given)
     text = json.dumps(given, default=_plain, ensure_ascii=False, allow_nan=False, separators=(",", ":"))
-    return "application/json", text.encode()
+    return JSON, text.encode()
 
 
 def _plain(value: Any) -> Any:
@@ -302,12 +367,16 @@ def result(answer: Answer, body: bytes) -> Any:
     Raises:
         CallFailed: it has a failure.
     """
-    if answer.status != 200:
+    if answer.status not in (200, 201, 204):
         raise failure_of(answer, body)
+    if answer.status == 204:
+        return None
     media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type == "application/octet-stream":
         return body
-    if media_type != "application/json":
+    if media_type == _arrays.MEDIA_TYPE:
+        return _arrays.read(body)
+    if media_type != JSON:
         raise CallFailed(f"the server answered with {media_type or 'no media type'}, not with a result")
     return read(body)
 
@@ -326,6 +395,8 @@ def tools(answer: Answer, body: bytes) -> list[ToolInfo]:
                 one["input_schema"] or {},
                 one["output_schema"] or {},
                 one["streams"],
+                one.get("read_only", False),
+                one.get("idempotent", False),
             )
             for one in result(answer, body)["tools"]
         ]

@@ -10,14 +10,17 @@ import ssl
 import time
 from collections import deque
 from collections.abc import Callable, Generator, Iterator, Mapping
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from ropewalk._errors import CallFailed
 from ropewalk.client import _calls
-from ropewalk.client._calls import ToolInfo, Try
+from ropewalk.client._calls import Given, ToolInfo, Try
 from ropewalk.client._events import Events
 from ropewalk.client._http import READ, Answer, Malformed, Place, place_of, request
+from ropewalk.client._session import Opened, SessionCalls, check_ended
 from ropewalk.client._tool import signature_of
+
+T = TypeVar("T")
 
 
 class _Connection:
@@ -179,12 +182,40 @@ class RemoteTool:
         self.__doc__ = info.description
         self.__signature__ = signature_of(info)
 
-    def __call__(self, arguments: Mapping[str, Any] | bytes | None = None, /, **named: Any) -> Any:
+    def __call__(self, arguments: Given = None, /, **named: Any) -> Any:
         """Calls it, and returns its result, or a `Stream`."""
         return self._call(self.info.name, _calls.merged(arguments, named))
 
     def __repr__(self) -> str:
         return f"<tool {self.info.name}{self.__signature__}>"
+
+
+class Session(SessionCalls[Any, Stream]):
+    """An open session of a server, whose object lives between calls; `Client.session` makes it.
+
+    Threads may share it; the server runs its calls one at a time, in the order in which they come.
+    """
+
+    def close(self) -> None:
+        """Ends it; the server has then called what ends its object. A session that has ended stays so.
+
+        Raises:
+            CallFailed: the server cannot be reached, or what ends the object raised.
+        """
+        ends = self._opened.ends()
+        if ends is not None:
+            try:
+                self._answered(ends, _calls.result)
+            except CallFailed as failure:
+                check_ended(failure)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, *error: object) -> None:
+        # What the block raised says more than a failure of the end.
+        with contextlib.nullcontext() if kind is None else contextlib.suppress(CallFailed):
+            self.close()
 
 
 class Client:
@@ -230,27 +261,31 @@ class Client:
     def call(
         self,
         tool: str,
-        arguments: Mapping[str, Any] | bytes | None = None,
+        arguments: Given = None,
         /,
         *,
         timeout: float | None = None,
         metadata: Mapping[str, str] | None = None,
         retries: int | None = None,
         idempotent: bool = False,
+        arrays: bool = False,
         **named: Any,
     ) -> Any:
-        """Calls a tool, and returns its result: what JSON says, or bytes.
+        """Calls a tool, and returns its result: what JSON says, bytes, or an array.
 
         Args:
             tool: the tool's name.
-            arguments: the arguments by their names, for those that cannot be keywords here, or bytes for a tool whose
-                one parameter is `bytes`. Within other arguments, bytes are sent in base64; dataclasses, models of
-                pydantic, dates and NumPy's arrays are sent as JSON has them.
+            arguments: the arguments by their names, for those that cannot be keywords here; or bytes for a tool whose
+                one parameter is `bytes`; or an array, of NumPy's or of `array`, for the one array of a tool. Within
+                other arguments, bytes are sent in base64; dataclasses, models of pydantic, dates and arrays are sent
+                as JSON has them.
             timeout: seconds that the call may take, its retries included.
             metadata: added to that of the client.
             retries: instead of that of the client.
             idempotent: running it twice does no harm. Then retries are for calls too whose worker died or whose
                 connection was lost.
+            arrays: a result that is an array comes as one of NumPy's, which cannot be written to, and not as lists.
+                So it does anyway if the argument is an array of NumPy's.
             named: the arguments.
 
         Raises:
@@ -259,34 +294,26 @@ class Client:
             CallRefused: the server is full, or the call is too large.
             CallUnavailable: the server cannot be reached or leaves, or the tool's worker died.
             CallFailed: any other failure, such as an exception of the tool; `status` says which.
+            ExtraMissing: NumPy is not installed, and `arrays` was asked for.
             TypeError, ValueError: an argument cannot be sent.
         """
         one = Try(
             self._settings,
-            tool,
+            _calls.of_tool(tool),
             arguments,
             named,
-            accept="application/json",
+            arrays=arrays,
             timeout=timeout,
             metadata=metadata,
             retries=retries,
             idempotent=idempotent,
         )
-        while True:
-            sent = False
-            try:
-                connection = self._take(one.until())
-                sent = True
-                exchange = self._begin(connection, one)
-                with contextlib.closing(exchange):
-                    return _calls.result(exchange.answer, exchange.body())
-            except CallFailed as failure:
-                time.sleep(one.pause(failure, sent=sent))
+        return self._answered(one, _calls.result)
 
     def stream(
         self,
         tool: str,
-        arguments: Mapping[str, Any] | bytes | None = None,
+        arguments: Given = None,
         /,
         *,
         timeout: float | None = None,
@@ -305,10 +332,10 @@ class Client:
         """
         one = Try(
             self._settings,
-            tool,
+            _calls.of_tool(tool),
             arguments,
             named,
-            accept="text/event-stream",
+            accept=_calls.EVENTS,
             timeout=timeout,
             metadata=metadata,
             retries=retries,
@@ -336,6 +363,7 @@ class Client:
         metadata: Mapping[str, str] | None = None,
         retries: int | None = None,
         idempotent: bool = False,
+        arrays: bool = False,
     ) -> RemoteTool:
         """Returns a tool as a function; the server is asked for its schema. The settings are those of each call.
 
@@ -343,14 +371,46 @@ class Client:
             CallFailed: there is no such tool (``NOT_FOUND``), the server cannot be reached, or refuses.
         """
         info = _calls.one_of(self.tools(), name)
-        method = self.stream if info.streams else self.call
+        settings: dict[str, Any] = {
+            "timeout": timeout,
+            "metadata": metadata,
+            "retries": retries,
+            "idempotent": idempotent,
+        }
 
-        def call(tool: str, arguments: Mapping[str, Any] | bytes | None) -> Any:
-            return method(
-                tool, arguments, timeout=timeout, metadata=metadata, retries=retries, idempotent=idempotent
-            )
+        def call(tool: str, arguments: Given) -> Any:
+            if info.streams:
+                return self.stream(tool, arguments, **settings)
+            return self.call(tool, arguments, arrays=arrays, **settings)
 
         return RemoteTool(info, call)
+
+    def session(
+        self,
+        name: str,
+        arguments: Given = None,
+        /,
+        *,
+        timeout: float | None = None,
+        metadata: Mapping[str, str] | None = None,
+        retries: int | None = None,
+        **named: Any,
+    ) -> Session:
+        """Opens a session of a class with ``@tool(session=True)``; the arguments are those of its constructor.
+
+        The settings are those of the call that opens it; see `call`. Leaving the `with` block ends it.
+
+        Raises:
+            CallFailed: there is no such session (``NOT_FOUND``), its constructor raised, or a failure of any call.
+            TypeError, ValueError: an argument cannot be sent.
+        """
+        path = _calls.of_session(name)
+        opens = Try(
+            self._settings, path, arguments, named, timeout=timeout, metadata=metadata, retries=retries
+        )
+        opened = Opened(self._settings, name, opens)
+        self._answered(opens, opened.take)
+        return Session(opened, self._answered, lambda one: Stream(self._items(one)))
 
     def close(self) -> None:
         """Closes the connections; calls that run end by themselves."""
@@ -375,6 +435,19 @@ class Client:
                 for name, text in events.feed(part):
                     yield _calls.item(name, text)
 
+    def _answered(self, one: Try, read: Callable[[Answer, bytes], T]) -> T:
+        """Makes a call, again if it fails and may be tried again, and returns what is read from the answer."""
+        while True:
+            sent = False
+            try:
+                connection = self._take(one.until())
+                sent = True
+                exchange = self._begin(connection, one)
+                with contextlib.closing(exchange):
+                    return read(exchange.answer, exchange.body())
+            except CallFailed as failure:
+                time.sleep(one.pause(failure, sent=sent))
+
     def _opened(self, one: Try) -> _Exchange:
         """Begins a stream, again if it fails before its first item and may be tried again."""
         while True:
@@ -392,7 +465,7 @@ class Client:
 
     def _begin(self, connection: _Connection, one: Try) -> _Exchange:
         try:
-            data = request(self._place, "POST", one.path, one.headers(), one.body)
+            data = request(self._place, one.method, one.path, one.headers(), one.body)
         except BaseException:
             connection.close()
             raise

@@ -12,6 +12,8 @@ from typing import Any, Protocol
 JSON, MSGPACK, RAW, ARRAYS, ARRAY = 1, 2, 3, 4, 5
 #: The first byte of an answer that lists what is wrong with the arguments.
 WRONG = 0
+#: What is wrong with no bytes at all, which no form reads. The libraries speak of the end of a value.
+EMPTY = ("", "the arguments are empty: send {} for none, or an object with each of them")
 
 Schema = dict[str, Any]
 

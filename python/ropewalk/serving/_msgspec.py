@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ropewalk.serving._checker import MSGPACK, Parameter, Schema, Violations, plain
+from ropewalk.serving._checker import EMPTY, MSGPACK, Parameter, Schema, Violations, plain
 
 #: Where msgspec says that something is wrong.
 _PLACE = re.compile(r" - at `\$\.?(?P<field>.*)`$", re.DOTALL)
@@ -60,6 +60,8 @@ class Msgspec:
         try:
             read = self._msgpack(data) if form == MSGPACK else self._json(data)
         except (msgspec.DecodeError, UnicodeDecodeError) as error:
+            if not data:
+                raise Violations(EMPTY) from None
             raise Violations(_violation(str(error))) from None
         values = ((name, getattr(read, name)) for name in self._names)
         return {name: value for name, value in values if value is not msgspec.UNSET}

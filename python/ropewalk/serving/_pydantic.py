@@ -10,7 +10,7 @@ import pydantic_core
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
-from ropewalk.serving._checker import JSON, MSGPACK, Parameter, Schema, Violations, plain
+from ropewalk.serving._checker import EMPTY, JSON, MSGPACK, Parameter, Schema, Violations, plain
 
 #: Texts are no numbers here, as in msgspec; classes of the program have their own settings.
 _CONFIG = pydantic.ConfigDict(
@@ -68,11 +68,13 @@ class Pydantic:
 
     def arguments(self, form: int, data: bytes) -> dict[str, Any]:
         """See `Checker`."""
-        if form == MSGPACK:
+        if form == MSGPACK and data:
             data = _json_of(data)
         try:
             read: dict[str, Any] = self._validate(data)
         except pydantic.ValidationError as error:
+            if not data:
+                raise Violations(EMPTY) from None
             details = error.errors(include_url=False, include_context=False, include_input=False)
             raise Violations(*((_path(one["loc"]), one["msg"]) for one in details)) from None
         return read

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import gc
+import glob
 import importlib
 import os
 import sys
@@ -11,13 +12,13 @@ import sysconfig
 import threading
 import time
 import traceback
-from collections.abc import Callable, Generator
+from collections.abc import Callable, Generator, Iterable
 from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
 from ropewalk import _load
-from ropewalk._errors import RopewalkError, ServingError
+from ropewalk._errors import ServingError
 from ropewalk.pool.parent._spawn import restart_preloads
 from ropewalk.serving import _logs
 
@@ -62,7 +63,7 @@ def own_modules() -> dict[str, ModuleType]:
     return found
 
 
-def stamps(files: tuple[str, ...]) -> Stamps:
+def stamps(files: Iterable[str]) -> Stamps:
     """Returns when each file was changed, and its size; `None` for one that is gone."""
     found: Stamps = {}
     for file in files:
@@ -78,6 +79,19 @@ def stamps(files: tuple[str, ...]) -> Stamps:
 def files() -> tuple[str, ...]:
     """Returns the files of the program's modules."""
     return tuple(sorted({str(module.__file__) for module in own_modules().values()}))
+
+
+def _failing(error: BaseException | None) -> set[str]:
+    """Returns the program's files in which an import failed: a module that fails is forgotten by the interpreter."""
+    found: set[str] = set()
+    while error is not None:
+        if isinstance(error, SyntaxError) and error.filename:
+            found.add(error.filename)
+        for frame, _ in traceback.walk_tb(error.__traceback__):
+            found.add(frame.f_code.co_filename)
+        error = error.__context__
+    others = _others()
+    return {file for file in found if _is_own(file, others)}
 
 
 @contextmanager
@@ -132,7 +146,12 @@ def _reload(server: Server) -> None:
             raise ServingError("the server does not serve, so there is nothing to load again")
         server.reload_credentials()
         with anew():
-            settings, app, files = server._again()
+            try:
+                settings, app, loaded = server._again()
+            except BaseException as error:
+                server._tried = tuple({*server._files, *files(), *_failing(error)})
+                raise
+            server._tried = loaded
         # The modules that a zygote has loaded stay as they are: the new workers are forked from another one.
         restart_preloads()
         limit = settings.drain_timeout
@@ -148,7 +167,7 @@ def _reload(server: Server) -> None:
             _end(server)
             raise
         before = server._runtime
-        server._take(settings, app, files)
+        server._take(settings, app, loaded)
         server._fresh = None
         if before is not None:
             before.shutdown(timeout=max(0.0, end - time.monotonic()))
@@ -160,30 +179,116 @@ def _end(server: Server) -> None:
     server._fresh = None
 
 
-def reload_and_log(server: Server) -> None:
-    """Loads the file again; a failure is logged, and the server serves what it has."""
+def reload_and_log(server: Server) -> bool:
+    """Loads the file again, and returns whether it could be; a failure is logged, and the server serves what it has."""
     began = time.monotonic()
     try:
         reload(server)
-    except (RopewalkError, ValueError, TypeError, OSError) as error:
+    except Exception as error:
+        # Whatever it was, the thread must see the next change, too.
         if not server._is_closed:
             _logs.LOG.error("not loaded again: %s", error)
-    else:
-        _logs.LOG.info("loaded again in %.1f s", time.monotonic() - began)
+        return False
+    _logs.LOG.info("loaded again in %.1f s", time.monotonic() - began)
+    return True
 
 
-def watch(server: Server) -> None:
+def _folders(file: str) -> Generator[str]:
+    """Returns the folder of a module, and those of the packages around it, up to where imports look for the first."""
+    folder = os.path.dirname(os.path.abspath(file))
+    yield folder
+    while os.path.exists(os.path.join(folder, "__init__.py")) and os.path.dirname(folder) != folder:
+        folder = os.path.dirname(folder)
+        yield folder
+
+
+def _beside(files: Iterable[str]) -> set[str]:
+    """Returns the modules beside these files: one that failed, or that was not there, may be any of them."""
+    folders = {folder for file in files for folder in _folders(file)}
+    found = ("*.py", "*/*.py")
+    return {
+        os.path.join(folder, path)
+        for folder in folders
+        for each in found
+        for path in glob.glob(each, root_dir=folder)
+    }
+
+
+class Changes:
+    """Looks at the files of a program, and says when one has changed."""
+
+    def __init__(self, files: Iterable[str]) -> None:
+        """Remembers what they are like now."""
+        self._files, self._fails = tuple(files), False
+        self._known = self._look()
+        self._gone: set[str] = set()
+
+    def _look(self) -> Stamps:
+        files = set(self._files)
+        return stamps(files | _beside(files) if self._fails else files)
+
+    def seen(self) -> Stamps | None:
+        """Returns what the files and those beside them are like, if one has changed.
+
+        One that is gone is looked at once more: an editor may be about to write it anew.
+        """
+        now = self._look()
+        gone = {file for file in now if now[file] is None and self._known.get(file) is not None}
+        if now == self._known or gone - self._gone:
+            self._gone = gone
+            return None
+        return stamps(_beside(self._files)) | now
+
+    def take(self, files: Iterable[str], before: Stamps, *, fails: bool) -> None:
+        """Looks at these files from now on, and if they failed at those beside them.
+
+        Args:
+            files: what was loaded.
+            before: what was seen before the load: what has changed meanwhile, has changed.
+            fails: whether it could not be loaded. Then it is not tried again before a file changes.
+        """
+        self._files, self._fails = tuple(files), fails
+        now = self._look()
+        # A file that made it fail may have been put right since, unseen: then it is tried once more.
+        unseen = dict.fromkeys(now) if fails else now
+        self._known = {file: before.get(file, unseen[file]) for file in now}
+        self._gone = set()
+
+
+def watch(server: Server, changes: Changes) -> None:
     """Loads the file again whenever it has changed, or a module of the program that it has imported."""
-    known = stamps(server._files)
     while not server._is_closed:
         time.sleep(_LOOK)
-        now = stamps(tuple(known))
-        if now != known and None not in now.values():
-            reload_and_log(server)
-            # It may have imported others; what could not be loaded is not tried again before it changes.
-            known = stamps(server._files) | now
+        if (now := changes.seen()) is not None:
+            loaded = reload_and_log(server)
+            changes.take(server._files if loaded else server._tried, now, fails=not loaded)
 
 
-def on_signal(server: Server, begin: Callable[[str, Callable[[], object]], object]) -> None:
-    """Loads the file again in a thread of its own."""
-    begin("ropewalk-reloading", lambda: reload_and_log(server))
+class Asked:
+    """Reloads that were asked for: one runs at a time, and those that come meanwhile are one more."""
+
+    def __init__(self, server: Server) -> None:
+        """Begins none."""
+        self._server = server
+        #: Guards the two below.
+        self._lock = threading.Lock()
+        self._runs = False
+        self._waits = False
+
+    def ask(self, begin: Callable[[str, Callable[[], object]], object]) -> None:
+        """Loads the file again in a thread of its own, or once more in the one that does."""
+        with self._lock:
+            self._waits = True
+            if self._runs:
+                return
+            self._runs = True
+        begin("ropewalk-reloading", self._run)
+
+    def _run(self) -> None:
+        while self._next():
+            reload_and_log(self._server)
+
+    def _next(self) -> bool:
+        with self._lock:
+            self._runs, self._waits = self._waits, False
+            return self._runs

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import signal
 import threading
 import time
@@ -23,7 +22,7 @@ from ropewalk.serving._failures import explain
 from ropewalk.serving._gateway import gateway_of
 from ropewalk.serving._renewed import Renewal
 from ropewalk.serving._settings import Settings
-from ropewalk.serving._signals import signals
+from ropewalk.serving._signals import Arrivals, signals
 from ropewalk.serving._standard import Standard
 from ropewalk.serving._tool import Tool
 
@@ -183,6 +182,9 @@ class Server:
         #: The pools of a file that is being loaded again.
         self._fresh: Runtime | None = None
         self._reloading = threading.Lock()
+        self._asked = _reload.Asked(self)
+        #: The files of the last load, also of one that failed.
+        self._tried: tuple[str, ...] = ()
         self._gateway: Any = None
         self._writer: threading.Thread | None = None
         self._is_closed = False
@@ -192,7 +194,7 @@ class Server:
         self._inspected: Inspected | None = None
         self._beside = Beside()
         #: What `wait` waits for, while it does.
-        self._came: queue.SimpleQueue[int | Exception] | None = None
+        self._came: Arrivals | None = None
 
     # --- what it is -------------------------------------------------------------------------------------------------
 
@@ -249,12 +251,17 @@ class Server:
 
     def not_ready(self) -> str | None:
         """Returns why calls would wait or fail: workers that are not warm yet, for instance. `None` if it is ready."""
-        if self._is_closed:
-            return "the server has ended"
-        if self._gateway is None:
-            return "the server has not started"
-        found: tuple[str, bool] | None = self._gateway.not_ready()
+        found = self._why_not()
         return None if found is None else found[0]
+
+    def _why_not(self) -> tuple[str, bool] | None:
+        """Returns why it is not ready, and whether it may become so; `None` if it is."""
+        if self._is_closed:
+            return "the server has ended", False
+        if self._gateway is None:
+            return "the server has not started", False
+        found: tuple[str, bool] | None = self._gateway.not_ready()
+        return found
 
     def show(self, name: str, what: Bus | Store[Any]) -> None:
         """Shows a bus of signals, or a store, on the dashboard. Flows that this process has open are shown anyway.
@@ -289,7 +296,9 @@ class Server:
             self._begin("ropewalk-fulfilling", lambda: self._gateway.fulfil(self._drain_asked, self._beside))
         self._write_log()
         if self._settings.reload:
-            self._begin("ropewalk-watching", lambda: _reload.watch(self))
+            # What changes before the thread runs, has changed.
+            changes = _reload.Changes(self._files)
+            self._begin("ropewalk-watching", lambda: _reload.watch(self, changes))
         if self._standard is not None:
             self._begin("ropewalk-attending", self._attend)
         if self._settings.files():
@@ -333,8 +342,8 @@ class Server:
 
     def _drain_asked(self) -> None:
         """The dashboard ends the server: as a signal does, if the program waits for one."""
-        if self._came is not None:
-            self._came.put(signal.SIGTERM)
+        if (came := self._came) is not None:
+            came.put(signal.SIGTERM)
         else:
             self._begin("ropewalk-draining", self.drain)
 
@@ -382,10 +391,10 @@ class Server:
         """
         limit = checked_limit("timeout", timeout)
         end = None if limit is None else time.monotonic() + limit
-        while (why := self.not_ready()) is not None:
-            found = None if self._is_closed or self._gateway is None else self._gateway.not_ready()
-            if found is None or not found[1]:
-                raise ServingError(why if found is None else found[0])
+        while (found := self._why_not()) is not None:
+            why, is_starting = found
+            if not is_starting:
+                raise ServingError(why)
             if end is not None and time.monotonic() >= end:
                 return False
             time.sleep(_POLL)
@@ -444,9 +453,8 @@ class Server:
             raise ServingError(
                 "wait() handles signals, so it is for the main thread. Use start() and drain()"
             )
-        came: queue.SimpleQueue[int | Exception] = queue.SimpleQueue()
         try:
-            with _logs.written(self._settings.log_format), signals(came) as heard:
+            with _logs.written(self._settings.log_format), signals() as (came, heard):
                 if self._gateway is None:
                     self.start()
                 heard.set()
@@ -457,7 +465,7 @@ class Server:
         finally:
             self.close()
 
-    def _served(self, came: queue.SimpleQueue[int | Exception]) -> int:
+    def _served(self, came: Arrivals) -> int:
         def watch() -> None:
             try:
                 self.wait_ready()
@@ -474,7 +482,7 @@ class Server:
 
             self._begin("ropewalk-leaving", leave)
         while (first := came.get()) == signal.SIGHUP:
-            _reload.on_signal(self, self._begin)
+            self._asked.ask(self._begin)
         if isinstance(first, Exception):
             raise first
         if first == signal.SIGINT:

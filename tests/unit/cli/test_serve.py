@@ -37,13 +37,14 @@ class Served:
 
     def __init__(self, folder: Path, *arguments: str) -> None:
         self.lines: list[str] = []
+        self.connections: list[http.client.HTTPConnection] = []
         path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
         self.process = subprocess.Popen(
             command("serve", "app_of_cli.py", "--http", "127.0.0.1:0", "--workers", "1", *arguments),
             cwd=folder,
             stderr=subprocess.PIPE,
             text=True,
-            env=os.environ | {"PYTHONPATH": path},
+            env=os.environ | {"PYTHONPATH": path, "PYTHONFAULTHANDLER": "1"},
         )
         self.reader = Thread(target=self._read)
         self.reader.start()
@@ -62,13 +63,10 @@ class Served:
         until(lambda: any("ready after" in line for line in self.lines))
 
     def begin(self, tool: str, arguments: str) -> http.client.HTTPConnection:
+        """Sends a call; the connection is closed with the test, also if that fails."""
         connection = http.client.HTTPConnection(self.address, timeout=60)
-        try:
-            connection.request("POST", f"/v1/tools/{tool}", arguments)
-        except BaseException:
-            # The server may leave between the connection and the request.
-            connection.close()
-            raise
+        self.connections.append(connection)
+        connection.request("POST", f"/v1/tools/{tool}", arguments)
         return connection
 
     def is_refused(self) -> bool:
@@ -79,7 +77,14 @@ class Served:
         return False
 
     def end(self) -> int:
-        status = self.process.wait(60)
+        try:
+            status = self.process.wait(60)
+        except subprocess.TimeoutExpired:
+            # It then says where its threads are.
+            self.process.send_signal(signal.SIGABRT)
+            self.process.wait()
+            self.reader.join()
+            raise AssertionError("it does not end:\n" + "".join(self.lines)) from None
         self.reader.join()
         assert self.process.stderr is not None
         self.process.stderr.close()
@@ -95,13 +100,14 @@ def served(tmp_path: Path) -> Iterator[Served]:
     yield served
     served.process.kill()
     served.end()
+    for connection in served.connections:
+        connection.close()
 
 
 def test_it_serves_until_sigterm(served: Served) -> None:
     connection = served.begin("add", '{"a": 2}')
     response = connection.getresponse()
     assert (response.status, response.read()) == (200, b"3")
-    connection.close()
     served.wait_ready()
     assert served.lines[0].endswith("(HTTP, MCP, gRPC, Connect): add, hold\n")
     left = descendants(served.process.pid)
@@ -118,29 +124,28 @@ def test_sigterm_to_every_process_drains(served: Served, gate: Gate) -> None:
         os.kill(pid, signal.SIGTERM)
     until(served.is_refused)
     gate.open()
-    assert connection.getresponse().status == 200
-    connection.close()
+    response = connection.getresponse()
+    # A response that says that the connection ends holds its socket until it is read.
+    assert (response.status, response.read().isdigit()) == (200, True)
     assert served.end() == 0
 
 
 def test_a_second_signal_ends_it_at_once(served: Served, gate: Gate) -> None:
-    connection = served.begin("hold", f'{{"folder": "{gate.folder}"}}')
+    served.begin("hold", f'{{"folder": "{gate.folder}"}}')
     (worker,) = until(lambda: gate.marks())
     served.process.send_signal(signal.SIGTERM)
     until(served.is_refused)
     served.process.send_signal(signal.SIGINT)
     assert served.end() == 128 + signal.SIGINT
     until(lambda: not is_alive(worker))
-    connection.close()
 
 
 def test_ctrl_c_ends_it_at_once(served: Served, gate: Gate) -> None:
-    connection = served.begin("hold", f'{{"folder": "{gate.folder}"}}')
+    served.begin("hold", f'{{"folder": "{gate.folder}"}}')
     (worker,) = until(lambda: gate.marks())
     served.process.send_signal(signal.SIGINT)
     assert served.end() == 130
     until(lambda: not is_alive(worker))
-    connection.close()
 
 
 def test_what_cannot_be_served(run: Run, folder: Path) -> None:

@@ -11,7 +11,9 @@ from typing import Any, NamedTuple
 import pytest
 from tests.polling import is_alive, until
 from tests.tasks import Gate
+from tests.unit.serving.blocking import Blocking
 
+from ropewalk.client import Client
 from ropewalk.serving import Server
 
 TOOLS = '''
@@ -227,3 +229,18 @@ def server(app: Path) -> Iterator[Server]:
     with Server(app, http="127.0.0.1:0", grpc="127.0.0.1:0", workers=2) as made:
         assert made.wait_ready(60)
         yield made
+
+
+@pytest.fixture(params=[Client, Blocking], ids=["threads", "asyncio"])
+def make_client(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
+    """Makes clients of one kind."""
+    made: list[Any] = []
+
+    def make(server: Server | str, **settings: Any) -> Any:
+        url = server if isinstance(server, str) else f"http://{server.http}"
+        made.append(request.param(url, **settings))
+        return made[-1]
+
+    yield make
+    for one in made:
+        one.close()

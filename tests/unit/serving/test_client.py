@@ -73,63 +73,6 @@ client.close()
 """
 
 
-class Blocking:
-    """An `AsyncClient` with the methods of a `Client`."""
-
-    def __init__(self, *args: Any, **settings: Any) -> None:
-        self._client = AsyncClient(*args, **settings)
-        self._runner = asyncio.Runner()
-
-    def _run(self, step: Any) -> Any:
-        async def run() -> Any:
-            return await step
-
-        return self._runner.run(run())
-
-    def call(self, *args: Any, **named: Any) -> Any:
-        return self._run(self._client.call(*args, **named))
-
-    @contextlib.contextmanager
-    def stream(self, *args: Any, **named: Any) -> Iterator[Iterator[Any]]:
-        items = self._client.stream(*args, **named)
-
-        def read() -> Iterator[Any]:
-            with contextlib.suppress(StopAsyncIteration):
-                while True:
-                    yield self._run(anext(items))
-
-        try:
-            yield read()
-        finally:
-            self._run(items.aclose())
-
-    def tools(self) -> Any:
-        return self._run(self._client.tools())
-
-    def tool(self, *args: Any, **named: Any) -> Any:
-        made = self._run(self._client.tool(*args, **named))
-        return lambda *args, **named: self._run(made(*args, **named))
-
-    def close(self) -> None:
-        self._run(self._client.aclose())
-        self._runner.close()
-
-
-@pytest.fixture(params=[Client, Blocking], ids=["threads", "asyncio"])
-def make_client(request: pytest.FixtureRequest) -> Iterator[Callable[..., Any]]:
-    """Makes clients of one kind."""
-    made: list[Any] = []
-
-    def make(server: Server | str, **settings: Any) -> Any:
-        url = server if isinstance(server, str) else f"http://{server.http}"
-        made.append(request.param(url, **settings))
-        return made[-1]
-
-    yield make
-    for one in made:
-        one.close()
-
-
 def serving(app: Path, **settings: Any) -> Iterator[Server]:
     with Server(app, http="127.0.0.1:0", **settings) as made:
         assert made.wait_ready(60)
@@ -582,6 +525,24 @@ def test_what_is_no_address(url: str) -> None:
     with pytest.raises(ValueError, match="url must") as caught:
         Client(url)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("limit", [float("inf"), 1e300, 10**30])
+def test_an_endless_timeout_is_none(server: Server, make_client: Callable[..., Any], limit: float) -> None:
+    assert make_client(server, timeout=limit).call("add", a=1) == 2
+    client = make_client(server, timeout=1e-9)
+    assert client.call("add", a=1, timeout=limit) == 2
+    with client.stream("count", n=2, timeout=limit) as items:
+        assert list(items) == [0, 1]
+
+
+def test_what_is_no_timeout(server: Server, make_client: Callable[..., Any]) -> None:
+    client = make_client(server)
+    for wrong in (float("nan"), -1, 0, -float("inf")):
+        with pytest.raises(ValueError, match="timeout must be"):
+            client.call("add", a=1, timeout=wrong)
+        with pytest.raises(ValueError, match="timeout must be"):
+            make_client(server, timeout=wrong)
 
 
 def test_what_cannot_be_called(client: Any) -> None:

@@ -177,6 +177,9 @@ def test_tools_are_listed_and_described(server: Server) -> None:
         "additionalProperties": False,
     }
     assert listed["add"]["output_schema"] == {"type": "integer"}
+    assert not listed["add"]["idempotent"]
+    assert not listed["add"]["read_only"]
+    assert listed["die_once"]["idempotent"]
     assert (listed["total.of-all"]["description"], listed["count"]["streams"]) == ("Adds many.", True)
     document = ask(server, "GET", "/openapi.json").json
     assert document["openapi"] == "3.1.0"
@@ -187,6 +190,32 @@ def test_what_is_not_there(server: Server) -> None:
     said = call(server, "nothing")
     assert (said.status, said.error["message"]) == (404, "there is no tool named 'nothing'".replace("'", '"'))
     assert ask(server, "GET", "/nowhere").status == 404
+
+
+@pytest.mark.parametrize(
+    ("method", "path", "allowed"),
+    [
+        ("GET", "/v1/tools/add", {"POST"}),
+        ("POST", "/v1/tools", {"GET", "HEAD"}),
+        ("PUT", "/v1/sessions/x", {"POST", "DELETE"}),
+        ("DELETE", "/metrics", {"GET", "HEAD"}),
+    ],
+)
+def test_a_method_that_a_path_does_not_take(
+    server: Server, method: str, path: str, allowed: set[str]
+) -> None:
+    said = ask(server, method, path, b"{}")
+    assert (said.status, said.headers["content-type"]) == (405, "application/json")
+    assert set(said.headers["allow"].split(",")) == allowed
+    assert said.error["code"] == "FAILED_PRECONDITION"
+    assert method in said.error["message"]
+
+
+@pytest.mark.parametrize("media_type", ["application/json", "application/msgpack"])
+def test_a_body_that_is_empty(server: Server, media_type: str) -> None:
+    said = ask(server, "POST", "/v1/tools/add", b"", {"content-type": media_type})
+    assert (said.status, said.error["code"]) == (422, "INVALID_ARGUMENT")
+    assert "send {} for none" in said.error["message"]
 
 
 def test_connect_is_served_at_the_same_address(server: Server) -> None:

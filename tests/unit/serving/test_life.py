@@ -60,6 +60,25 @@ def test_a_server_in_a_block(app: Path) -> None:
         pickle.dumps(server)
 
 
+def test_workers_that_become_ready_while_it_asks_are_ready(
+    app: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    class Starting:
+        """A gateway whose workers are ready when it is asked for the second time."""
+
+        def __init__(self) -> None:
+            self.answers: list[tuple[str, bool] | None] = [("0 of 1 workers are ready", True)]
+
+        def not_ready(self) -> tuple[str, bool] | None:
+            return self.answers.pop() if self.answers else None
+
+    server = Server(app, http="127.0.0.1:0", workers=1)
+    monkeypatch.setattr(server, "_gateway", Starting())
+    assert server.wait_ready(60)
+    monkeypatch.setattr(server, "_gateway", Starting())
+    assert not server.wait_ready(0)
+
+
 def test_a_call_sheds_when_the_queue_is_full(make_server: Make, gate: Gate, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text("[pools.jobs]\nworkers = 1\ncapacity = 1\n")
     server = make_server(config=tmp_path / "config.toml")

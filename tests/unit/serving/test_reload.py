@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import queue
 import signal
 import subprocess
 import sys
@@ -16,10 +17,11 @@ from pathlib import Path
 
 import pytest
 from tests.tasks import Gate
-from tests.unit.serving.conftest import ask, call
+from tests.unit.serving.conftest import Said, ask, call
 from tests.unit.serving.test_batch import until
 
-from ropewalk.serving import Server, ServingError
+from ropewalk.serving import Server, ServingError, _reload
+from ropewalk.serving._reload import Changes
 
 pytest.importorskip("pydantic")
 
@@ -303,6 +305,124 @@ def test_a_file_that_has_changed_is_loaded_again(tmp_path: Path) -> None:
     with serving(write(tmp_path, "one"), "--reload") as (_, address, _):
         (tmp_path / f"{part_of(tmp_path)}.py").write_text("VERSION = 'changed'\n")
         until(lambda: said(address) == ["one", "changed"])
+
+
+def test_watching_goes_on_when_a_module_is_gone(
+    tmp_path: Path, make_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = make_server(write(tmp_path, "one"), reload=True)
+    assert call(server, "version").json == ["one", "one"]
+    part = tmp_path / f"{part_of(tmp_path)}.py"
+    part.unlink()
+    until(lambda: "not loaded again" in caplog.text)
+    assert call(server, "version").json == ["one", "one"]
+    part.write_text("VERSION = 'it is back'\n")
+    until(lambda: call(server, "version").json == ["one", "it is back"])
+    # One that nothing imports any more is not missed.
+    file = write(tmp_path, "two")
+    file.write_text(file.read_text().replace(f"import {part.stem} as part", "class part: VERSION = 'none'"))
+    part.unlink()
+    until(lambda: call(server, "version").json == ["two", "none"])
+
+
+@pytest.mark.parametrize("first", ["def broken(:\n", "1 / 0\n", None])
+def test_watching_goes_on_when_a_new_module_is_wrong(
+    tmp_path: Path, make_server: Callable[..., Server], caplog: pytest.LogCaptureFixture, first: str | None
+) -> None:
+    server = make_server(write(tmp_path, "one"), reload=True)
+    new = tmp_path / f"package_{part_of(tmp_path)}" / "new.py"
+    if first is not None:
+        new.parent.mkdir()
+        new.write_text(first)
+    file = tmp_path / f"tools_with_{part_of(tmp_path)}.py"
+    file.write_text(f"from {new.parent.name}.new import NEW\n" + file.read_text().replace("'one'", "NEW"))
+    until(lambda: "not loaded again" in caplog.text)
+    new.parent.mkdir(exist_ok=True)
+    new.write_text("NEW = 'new'\n")
+    until(lambda: call(server, "version").json == ["new", "one"])
+
+
+def test_what_is_watched(tmp_path: Path) -> None:
+    one, other = tmp_path / "one.py", tmp_path / "other.py"
+    one.write_text("1")
+    changes = Changes([str(one)])
+    assert changes.seen() is None
+    # It was not loaded, and nothing has failed.
+    other.write_text("1")
+    assert changes.seen() is None
+    one.unlink()
+    assert changes.seen() is None, "an editor may be about to write it anew"
+    gone = changes.seen()
+    assert gone is not None
+    assert gone[str(one)] is None
+    changes.take([str(one)], gone, fails=True)
+    assert changes.seen() is None
+    other.write_text("22")
+    seen = changes.seen()
+    assert seen is not None
+    # What has changed while it was loaded, has changed.
+    one.write_text("1")
+    changes.take([str(one), str(other)], seen, fails=False)
+    assert changes.seen() is not None
+
+
+def test_reloads_that_are_asked_for_meanwhile_are_one(
+    monkeypatch: pytest.MonkeyPatch, make_server: Callable[..., Server], tmp_path: Path
+) -> None:
+    server = make_server(write(tmp_path, "one"))
+    began, goes_on = queue.SimpleQueue[None](), queue.SimpleQueue[None]()
+
+    def load(_server: Server) -> bool:
+        began.put(None)
+        goes_on.get(timeout=60)
+        return True
+
+    monkeypatch.setattr(_reload, "reload_and_log", load)
+    threads: list[threading.Thread] = []
+
+    def begin(_name: str, run: Callable[[], object]) -> None:
+        threads.append(threading.Thread(target=run))
+        threads[-1].start()
+
+    asked = _reload.Asked(server)
+    asked.ask(begin)
+    began.get(timeout=60)
+    for _ in range(20):
+        asked.ask(begin)
+    goes_on.put(None)
+    began.get(timeout=60)
+    goes_on.put(None)
+    for thread in threads:
+        thread.join()
+    assert began.empty()
+    asked.ask(begin)
+    began.get(timeout=60)
+    goes_on.put(None)
+    for thread in threads:
+        thread.join()
+    assert len(threads) == 2
+
+
+def test_calls_that_newer_workers_end_say_so(
+    tmp_path: Path, gate: Gate, make_server: Callable[..., Server]
+) -> None:
+    server = make_server(write(tmp_path, "one", SESSION), workers=1, drain_timeout=0.5)
+    session = ask(server, "POST", "/v1/sessions/Counter", b"{}").json["session"]
+    ended: list[Said] = []
+    holding = threading.Thread(
+        target=lambda: ended.append(call(server, "hold", {"folder": str(gate.folder)}))
+    )
+    holding.start()
+    until(lambda: bool(gate.marks()))
+    write(tmp_path, "two", SESSION)
+    server.reload()
+    holding.join()
+    assert (ended[0].status, ended[0].error["code"]) == (503, "UNAVAILABLE")
+    assert "newer workers replaced the tool's" in ended[0].error["message"]
+    said = ask(server, "POST", f"/v1/sessions/{session}/add", b"{}")
+    assert said.status == 503
+    assert "newer workers replaced the session's" in said.error["message"]
+    assert call(server, "version").json == ["two", "two"]
 
 
 SESSION = """

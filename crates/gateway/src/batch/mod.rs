@@ -135,7 +135,7 @@ impl Bound {
         };
         match done {
             Ok(Ok(result)) => result,
-            Ok(Err(_)) => Err(Failed::new(Code::Unavailable, "the server is leaving")),
+            Ok(Err(_)) => Err(Failed::leaving()),
             Err(_) => {
                 let unbegun = waiting.queue.remove(number).is_some();
                 Err(if unbegun { too_late().shed(Shed::Deadline) } else { too_late() })

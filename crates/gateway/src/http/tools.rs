@@ -22,7 +22,7 @@ use tokio::time::timeout;
 use super::{Shared, answers, npy, sessions};
 use crate::call::{Answer, Form, Items, Request};
 use crate::clients::Caller;
-use crate::failed::{Code, Failed};
+use crate::failed::{Code, Failed, shortened};
 use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
 
@@ -50,6 +50,8 @@ pub(super) fn described(tool: &Tool) -> serde_json::Value {
         "input_schema": schema(&tool.input_schema),
         "output_schema": schema(&tool.output_schema),
         "streams": tool.streams,
+        "read_only": tool.read_only,
+        "idempotent": tool.idempotent,
     })
 }
 
@@ -114,6 +116,16 @@ async fn called(
     let as_events = wants_events(&parts.headers);
     let items = shared.runner.stream(request).await?;
     begun(items, as_events, watched).await
+}
+
+/// Answers a request by a method that its path does not take. The header `Allow` comes with the router.
+pub(crate) async fn not_allowed(request: HttpRequest<Body>) -> Response {
+    let text = format!(
+        "this path takes no {}: the header Allow says what it takes",
+        shortened(request.method().as_str())
+    );
+    skip(request).await;
+    Failed::new(Code::FailedPrecondition, text).with_status(StatusCode::METHOD_NOT_ALLOWED).into_response()
 }
 
 /// The items of a stream are JSON.
