@@ -15,7 +15,7 @@ use axum::routing::{get, post};
 use http::StatusCode;
 
 pub(crate) use answers::{document, whole_seconds};
-pub(crate) use tools::{CACHE, read, skip, text_of};
+pub(crate) use tools::{CACHE, TIMEOUT, after, read, skip, text_of};
 
 use crate::call::Runner;
 use crate::clients::{Caller, Roster};

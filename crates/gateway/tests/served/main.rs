@@ -10,6 +10,7 @@ mod otlp;
 mod rpc;
 mod tls;
 mod unix;
+mod zmq;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
