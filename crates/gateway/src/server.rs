@@ -213,7 +213,12 @@ impl Server {
                     let open = Arc::clone(&open);
                     move || open.send_modify(|open| *open -= 1)
                 };
-                Some(Zmq::start(Arc::clone(&shared), handle, endpoint, ended)?)
+                let limits = zmq::Limits {
+                    connections: settings.most_connections,
+                    handshake: settings.head_timeout,
+                    patience: WRITE_TIMEOUT,
+                };
+                Some(Zmq::start(Arc::clone(&shared), handle, endpoint, limits, ended)?)
             }
         };
         let runtime = Mutex::new(Some(runtime));
@@ -385,5 +390,7 @@ async fn all_closed(open: &mut watch::Receiver<usize>) -> bool {
     timeout(LAST, open.wait_for(|open| *open == 0)).await.is_ok_and(|seen| seen.is_ok())
 }
 
+/// How long a client of messages may take nothing of the answers that wait for it.
+const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the ends of the last sessions may take, when the server leaves.
 const LAST: Duration = Duration::from_secs(2);
