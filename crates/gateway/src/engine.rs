@@ -334,6 +334,7 @@ impl Runner for Engines {
             shared_bytes: engines().next().map_or(0, |engine| engine.arena().shared_bytes()),
             ready: self.readiness().why_not().is_none(),
             cached: None,
+            buses: Vec::new(),
         }
     }
 

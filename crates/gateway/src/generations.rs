@@ -162,3 +162,26 @@ impl Runner for Generations {
         self.current().map(|runner| runner.engines()).unwrap_or_default()
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::failed::Code;
+
+    #[test]
+    fn newer_workers_are_why_calls_of_the_older_fail() {
+        let current = Current::default();
+        let refused = || Failed::leaving().shed(Shed::Leaving);
+        let of = |number, of, failed| current.explain(number, of, failed).message;
+        assert_eq!(of(0, Of::Tool, refused()), "the server is leaving");
+        current.0.store(1, Ordering::Relaxed);
+        assert_eq!(of(1, Of::Tool, refused()), "the server is leaving");
+        assert!(of(0, Of::Tool, refused()).ends_with("before the call began: send it again"));
+        assert!(of(0, Of::Tool, Failed::leaving()).ends_with("send it again if it may run twice"));
+        assert!(of(0, Of::Session, Failed::leaving()).ends_with("open another one"));
+        let other = Failed::new(Code::Unknown, "no");
+        assert_eq!(of(0, Of::Tool, other), "no");
+        let failed = current.explain(0, Of::Tool, refused());
+        assert_eq!((failed.code, failed.shed), (Code::Unavailable, Some(Shed::Leaving)));
+    }
+}

@@ -47,6 +47,6 @@ pub use failed::{Code, Failed, Shed, Violation};
 pub use generations::Generations;
 pub use listener::Tls;
 pub use server::{Listening, Server, Settings};
-pub use status::{Answering, Dashboard, Wish, Wishes};
-pub use telemetry::{Export, Gravity, Lines, Logged, Logging, Now, Protocol, Watched};
+pub use status::{Answering, Counting, Dashboard, Wish, Wishes};
+pub use telemetry::{BusNow, Export, Gravity, Lines, Logged, Logging, Now, Protocol, Watched};
 pub use tool::{Batch, SessionTool, Tool, Tools};

@@ -32,8 +32,8 @@ use crate::listener::{Certificates, Listener, Source, Tls};
 use crate::mcp::{self, Mcp};
 use crate::rpc;
 use crate::sessions::Sessions;
-use crate::status::{Dashboard, Made, Status};
-use crate::telemetry::{self, Export, Lines, Telemetry};
+use crate::status::{Dashboard, Made, Status, Wishes};
+use crate::telemetry::{self, Export, Lines, Now, Telemetry};
 use crate::tool::{Tool, Tools};
 use crate::zmq::{self, Zmq};
 
@@ -68,6 +68,8 @@ pub struct Settings {
     pub export: Export,
     /// Where the records of calls go.
     pub lines: Arc<Lines>,
+    /// What the program does for the dashboard and for the numbers.
+    pub wishes: Arc<Wishes>,
     /// The page that shows what goes on, if there is to be one.
     pub dashboard: Option<Dashboard>,
 }
@@ -89,6 +91,7 @@ impl Default for Settings {
             clients: Arc::default(),
             export: Export::default(),
             lines: Arc::default(),
+            wishes: Arc::default(),
             dashboard: None,
         }
     }
@@ -142,7 +145,9 @@ impl Server {
             .enable_time()
             .build()?;
         let asked = Arc::clone(&runner);
-        let telemetry = Telemetry::new(&tools, Arc::clone(&settings.lines), move || asked.now());
+        let wishes = Arc::clone(&settings.wishes);
+        let now = move || Now { buses: wishes.buses(), ..asked.now() };
+        let telemetry = Telemetry::new(&tools, Arc::clone(&settings.lines), now);
         telemetry.export(&settings.export, runtime.handle())?;
         let (largest, patience) = (settings.largest, settings.head_timeout);
         let sessions = Sessions::new(settings.most_sessions, Arc::clone(&runner), Arc::clone(&telemetry));
@@ -167,7 +172,8 @@ impl Server {
         let status = settings.dashboard.as_ref().map(|dashboard| {
             let (runner, telemetry) = (Arc::clone(&runner), Arc::clone(&telemetry));
             let (shared, guard, leaving) = (Arc::clone(&shared), Arc::clone(&guard), leaving.clone());
-            let made = Made { dashboard, shared, runner, telemetry, guard, leaving };
+            let wishes = Arc::clone(&settings.wishes);
+            let made = Made { dashboard, wishes, shared, runner, telemetry, guard, leaving };
             Status::new(made, runtime.handle())
         });
         let status = status.transpose()?.map_or_else(Router::new, Status::routes);

@@ -15,8 +15,8 @@ use pyo3::prelude::*;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
-    Batch, Batched, Cached, Clients, Code, Dashboard, Digest, Driver, Engines, Exception, Exceptions, Export,
-    Failed, Generations, Gravity, Known, Lines, Logged, Logging, Rate, Readiness, Runner, Server,
+    Batch, Batched, BusNow, Cached, Clients, Code, Dashboard, Digest, Driver, Engines, Exception, Exceptions,
+    Export, Failed, Generations, Gravity, Known, Lines, Logged, Logging, Rate, Readiness, Runner, Server,
     SessionTool, Settings, Tls, Tool, Tools, Violation, Wish, Wishes,
 };
 use ropewalk_os::file::duplicate;
@@ -190,6 +190,15 @@ fn explained(explain: &Bound<'_, PyAny>, exception: &Exception) -> PyResult<Fail
     Ok(Failed { violations: violations.collect(), traceback, ..Failed::new(code, message) })
 }
 
+/// The counts of buses, as a function of the program gives them.
+fn counts(found: &Bound<'_, PyAny>) -> PyResult<Vec<BusNow>> {
+    let found: Vec<(String, u64, u64, u64)> = found.extract()?;
+    let counts = found.into_iter();
+    Ok(counts
+        .map(|(name, published, waiting, failed)| BusNow { name: name.into(), published, waiting, failed })
+        .collect())
+}
+
 /// A server that runs; see `ropewalk/_gateway.pyi`.
 #[pyclass(frozen, module = "ropewalk._gateway")]
 struct Gateway {
@@ -271,7 +280,7 @@ impl Gateway {
         let lines = Arc::new(Lines::new(logging(&settings.log)?));
         let wishes = Arc::new(Wishes::default());
         let socket = settings.inspected.map(duplicate).transpose()?.map(Arc::new);
-        let dashboard = Dashboard { socket, wishes: Arc::clone(&wishes) };
+        let dashboard = Dashboard { socket };
         let settings = Settings {
             http: address(settings.http.as_ref())?,
             grpc: address(settings.grpc.as_ref())?,
@@ -287,6 +296,7 @@ impl Gateway {
             clients: Arc::new(known(settings.clients, settings.rate)?),
             export: Export { endpoint: settings.otlp, ca: settings.otlp_ca },
             lines: Arc::clone(&lines),
+            wishes: Arc::clone(&wishes),
             dashboard: settings.dashboard.then_some(dashboard),
         };
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
@@ -431,14 +441,24 @@ impl Gateway {
         }
     }
 
-    /// Does what the dashboard wants of the program, until the server ends: `drain` begins the server's end, and
-    /// `beside` gives what goes on beside the tools, as the text of a JSON object, or nothing.
-    fn fulfil(&self, py: Python<'_>, drain: &Bound<'_, PyAny>, beside: &Bound<'_, PyAny>) {
+    /// Does what only the program can, until the server ends: `drain` begins the server's end, `beside` gives what goes
+    /// on beside the tools, as the text of a JSON object, or nothing, and `buses` the counts of each bus that is shown:
+    /// its name, messages published, messages that wait, handlers that failed.
+    fn fulfil(
+        &self,
+        py: Python<'_>,
+        drain: &Bound<'_, PyAny>,
+        beside: &Bound<'_, PyAny>,
+        buses: &Bound<'_, PyAny>,
+    ) {
         while let Some(wish) = py.detach(|| self.wishes.next()) {
             let done = match wish {
                 Wish::Drain => drain.call0().map(drop),
                 Wish::Beside(answering) => beside.call0().and_then(|text| text.extract()).map(|text| {
                     py.detach(|| answering.answer(text));
+                }),
+                Wish::Buses(counting) => buses.call0().and_then(|found| counts(&found)).map(|found| {
+                    py.detach(|| counting.answer(found));
                 }),
             };
             if let Err(error) = done {

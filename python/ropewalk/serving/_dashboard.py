@@ -73,6 +73,20 @@ class Beside:
             raise ValueError(f"{_MOST_SHOWN} buses and stores are shown, and no more may be")
         self._shown[name[:_LONGEST]] = what
 
+    @property
+    def shows(self) -> bool:
+        """Whether a bus or a store is shown."""
+        return bool(self._shown)
+
+    def buses(self) -> list[tuple[str, int, int, int]]:
+        """Returns the name of each bus, how many messages were published and wait, and how many handlers failed."""
+        found: list[tuple[str, int, int, int]] = []
+        for name, what in self._shown.copy().items():
+            if not what.closed and _is(what, "ropewalk.bus._bus", "Bus"):
+                counted = cast("Bus", what).statistics()
+                found.append((name, counted.published, counted.waiting, counted.failed))
+        return found
+
     def __call__(self) -> str:
         """Returns all of it as JSON; an empty text for nothing."""
         found: dict[str, Any] = {}

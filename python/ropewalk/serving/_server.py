@@ -193,6 +193,8 @@ class Server:
         #: The socket of the workers whose stacks can be seen.
         self._inspected: Inspected | None = None
         self._beside = Beside()
+        #: Taken for good by the first that starts the thread which asks these.
+        self._fulfils = threading.Lock()
         #: What `wait` waits for, while it does.
         self._came: Arrivals | None = None
 
@@ -266,11 +268,21 @@ class Server:
     def show(self, name: str, what: Bus | Store[Any]) -> None:
         """Shows a bus of signals, or a store, on the dashboard. Flows that this process has open are shown anyway.
 
+        The metrics have the messages of the bus, with its name as the label `bus`, also without a dashboard.
+
         Raises:
             TypeError: it is neither.
             ValueError: 64 are shown, and no more may be.
         """
         self._beside.show(name, what)
+        if self._gateway is not None and not self._is_closed:
+            self._fulfil()
+
+    def _fulfil(self) -> None:
+        """Starts the thread that does for the gateway what only the program can; one is enough."""
+        if self._fulfils.acquire(blocking=False):
+            asked = (self._drain_asked, self._beside, self._beside.buses)
+            self._begin("ropewalk-fulfilling", lambda: self._gateway.fulfil(*asked))
 
     # --- its life ---------------------------------------------------------------------------------------------------
 
@@ -292,8 +304,8 @@ class Server:
             self.close()
             raise
         self._begin("ropewalk-explaining", lambda: self._gateway.explain(explain))
-        if self._settings.dashboard:
-            self._begin("ropewalk-fulfilling", lambda: self._gateway.fulfil(self._drain_asked, self._beside))
+        if self._settings.dashboard or self._beside.shows:
+            self._fulfil()
         self._write_log()
         if self._settings.reload:
             # What changes before the thread runs, has changed.

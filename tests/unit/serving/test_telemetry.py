@@ -18,8 +18,10 @@ from tests.polling import until
 from tests.tasks import Gate
 from tests.unit.serving.conftest import ask, call
 
+from ropewalk import Bus
 from ropewalk._errors import ServingError
 from ropewalk.serving import Server, _logs
+from ropewalk.serving._dashboard import Beside
 
 # Here and not where it is used: a test that is skipped half-way leaves callers behind.
 pytest.importorskip("prometheus_client")
@@ -141,9 +143,61 @@ def test_both_formats_have_the_same_names(make_server: Make) -> None:
     assert plain.keys() == modern.keys()
 
 
-def test_the_dashboard_asks_for_names_that_there_are(make_server: Make) -> None:
+def test_the_lag_of_signals_is_seen(make_server: Make) -> None:
     server = make_server()
+    assert value(server, "ropewalk_bus_messages_waiting") is None
+    with Bus() as bus:
+        lagging = bus.subscribe("*")
+        server.show("news", bus)
+        for number in range(3):
+            bus.publish("a", number)
+        until(lambda: value(server, "ropewalk_bus_messages_waiting", bus="news") == 3)
+        assert value(server, "ropewalk_bus_messages_published_total", bus="news") == 3
+        assert value(server, "ropewalk_bus_handlers_failed_total", bus="news") == 0
+        assert lagging.recv() == 0
+        until(lambda: value(server, "ropewalk_bus_messages_waiting", bus="news") == 2)
+    # One that is closed is shown no more.
+    assert value(server, "ropewalk_bus_messages_waiting") is None
+
+
+def test_a_bus_that_is_shown_before_the_start_is_counted(app: Path) -> None:
+    with Bus() as bus:
+        server = Server(app, http="127.0.0.1:0", workers=1)
+        server.show("early", bus)
+        with server:
+            until(lambda: value(server, "ropewalk_bus_messages_waiting", bus="early") == 0)
+
+
+def test_numbers_come_though_the_program_does_not_count_its_buses(
+    make_server: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    goes_on = threading.Event()
+
+    def hang(_beside: Beside) -> list[tuple[str, int, int, int]]:
+        goes_on.wait(60)
+        return [("hung", 1, 2, 3)]
+
+    monkeypatch.setattr(Beside, "buses", hang)
+    server = make_server()
+    with Bus() as bus:
+        server.show("hung", bus)
+        assert value(server, "ropewalk_pool_workers") is not None
+        assert value(server, "ropewalk_bus_messages_waiting") is None
+        goes_on.set()
+        until(lambda: value(server, "ropewalk_bus_messages_waiting", bus="hung") == 2)
+
+
+def test_the_dashboard_asks_for_names_that_there_are(app: Path, make_server: Make, tmp_path: Path) -> None:
+    file = tmp_path / "tools_of_grafana.py"
+    file.write_text(app.read_text() + "\n@tool(session=True)\nclass Kept:\n    def ask(self) -> int: ...\n")
+    server = make_server(file)
     call(server, "add", {"a": 1})
+    with Bus() as bus:
+        server.show("news", bus)
+        _check_grafana(server)
+
+
+def _check_grafana(server: Server) -> None:
     known = samples(server)
     labels = {name: {label for own, _ in found for label in own} for name, found in known.items()}
     dashboard = json.loads((ROOT / "dashboards/grafana.json").read_text())

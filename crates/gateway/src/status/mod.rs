@@ -30,7 +30,7 @@ use tokio::sync::watch;
 use self::history::Histories;
 use self::inspector::Inspector;
 use self::watchers::Watchers;
-pub use self::wishes::{Answering, Wish, Wishes};
+pub use self::wishes::{Answering, Counting, Wish, Wishes};
 use crate::call::Runner;
 use crate::clients::Caller;
 use crate::failed::{Code, Failed};
@@ -43,8 +43,6 @@ use crate::telemetry::Telemetry;
 pub struct Dashboard {
     /// The socket, which listens, that workers connect to for their stacks to be looked at. Without one no stack is.
     pub socket: Option<Arc<OwnedFd>>,
-    /// What the program does for it.
-    pub wishes: Arc<Wishes>,
 }
 
 /// See the module.
@@ -70,6 +68,7 @@ impl fmt::Debug for Status {
 /// What a dashboard is made of.
 pub(crate) struct Made<'a> {
     pub(crate) dashboard: &'a Dashboard,
+    pub(crate) wishes: Arc<Wishes>,
     pub(crate) shared: Arc<Shared>,
     pub(crate) runner: Arc<dyn Runner>,
     pub(crate) telemetry: Arc<Telemetry>,
@@ -82,7 +81,7 @@ impl Status {
     ///
     /// When the socket is none.
     pub(crate) fn new(parts: Made<'_>, runtime: &Handle) -> io::Result<Arc<Self>> {
-        let Made { dashboard, shared, runner, telemetry, guard, leaving } = parts;
+        let Made { dashboard, wishes, shared, runner, telemetry, guard, leaving } = parts;
         let inspector = Inspector::start(dashboard.socket.as_deref(), runtime)?;
         Ok(Arc::new(Self {
             runner,
@@ -92,7 +91,7 @@ impl Status {
             inspector,
             histories: Mutex::default(),
             watchers: Watchers::default(),
-            wishes: Arc::clone(&dashboard.wishes),
+            wishes,
             leaving,
         }))
     }

@@ -1,12 +1,20 @@
-//! What only the program can do for a dashboard: say what its flows are doing, and end the server.
+//! What only the program can do: say what its flows and its buses are doing, and end the server.
 
 use std::collections::VecDeque;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
 
 use ropewalk_sync::{Event, Mutex};
 use tokio::sync::oneshot;
 
+use crate::telemetry::BusNow;
+
 /// Wishes that wait, at most: the program's thread may be busy.
 const MOST: usize = 16;
+
+/// How long the program may take to count the messages of its buses. Its numbers are left out otherwise: a program that
+/// is busy in C code must not hold up those of the server.
+const COUNTING: Duration = Duration::from_millis(500);
 
 /// What the program is to do.
 #[derive(Debug)]
@@ -15,6 +23,33 @@ pub enum Wish {
     Drain,
     /// Say what goes on beside the tools, as a JSON object; an empty text for nothing.
     Beside(Answering),
+    /// Count the messages of the buses that are shown.
+    Buses(Counting),
+}
+
+/// Where the counts of buses go. Dropping it answers nothing.
+#[derive(Debug)]
+pub struct Counting(Arc<Counts>);
+
+#[derive(Debug, Default)]
+struct Counts {
+    given: Mutex<Option<Vec<BusNow>>>,
+    /// Notified when they are given, or will not be.
+    over: Event,
+}
+
+impl Counting {
+    /// Gives the counts.
+    pub fn answer(self, counts: Vec<BusNow>) {
+        *self.0.given.lock() = Some(counts);
+    }
+}
+
+impl Drop for Counting {
+    fn drop(&mut self) {
+        self.0.given.lock().get_or_insert_default();
+        self.0.over.notify();
+    }
 }
 
 /// Where the answer to a wish goes. Dropping it answers nothing.
@@ -97,11 +132,18 @@ impl Wishes {
         let _ = self.leave(Wish::Beside(Answering(sender)));
         receiver
     }
+
+    /// Asks how many messages the buses have, and waits a moment for the answer; nothing if no thread gives it.
+    pub(crate) fn buses(&self) -> Vec<BusNow> {
+        let counts = Arc::new(Counts::default());
+        let _ = self.leave(Wish::Buses(Counting(Arc::clone(&counts))));
+        counts.over.wait(Instant::now().checked_add(COUNTING), || counts.given.lock().is_some());
+        counts.given.lock().take().unwrap_or_default()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use std::sync::Arc;
     use std::thread;
 
     use super::*;
@@ -110,6 +152,7 @@ mod tests {
     async fn one_thread_answers_and_hears_of_the_end() {
         let wishes = Arc::new(Wishes::default());
         assert!(!wishes.leave(Wish::Drain), "no thread is there");
+        assert_eq!(wishes.buses(), Vec::new());
         let served = thread::spawn({
             let wishes = Arc::clone(&wishes);
             move || {
@@ -118,6 +161,12 @@ mod tests {
                     match wish {
                         Wish::Drain => drains += 1,
                         Wish::Beside(answering) => answering.answer(String::from("{}")),
+                        Wish::Buses(counting) => counting.answer(vec![BusNow {
+                            name: "b".into(),
+                            published: 3,
+                            waiting: 2,
+                            failed: 1,
+                        }]),
                     }
                 }
                 drains
@@ -127,11 +176,13 @@ mod tests {
             thread::yield_now();
         }
         assert_eq!(wishes.ask().await.as_deref(), Ok("{}"));
+        assert_eq!(wishes.buses().first().map(|bus| bus.waiting), Some(2));
         assert!(wishes.leave(Wish::Drain));
         while !wishes.waiting.lock().wishes.is_empty() {
             thread::yield_now();
         }
         wishes.close();
+        assert_eq!(wishes.buses(), Vec::new());
         assert_eq!(served.join().expect("it ends"), 1);
         assert!(wishes.ask().await.is_err());
     }

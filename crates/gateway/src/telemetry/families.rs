@@ -117,6 +117,12 @@ families! {
         "Workers that have ended, by cause";
     Memory: Count "process.memory.usage" "By",
         "Resident memory of a worker, what it shares included; workers are numbered from 0 in each pool";
+    BusWaiting: Count "ropewalk.bus.messages.waiting" "{message}",
+        "The lag of signals: messages that wait in the subscriptions of a bus which the program shows";
+    BusPublished: Counter "ropewalk.bus.messages.published" "{message}",
+        "Messages that were published on the bus";
+    BusFailed: Counter "ropewalk.bus.handlers.failed" "{call}",
+        "Calls of handlers and of filters of the bus that raised";
     SharedBytes: Count "ropewalk.shared_memory.usage" "By",
         "Shared memory for large arguments and results that this process has";
     Ready: Gauge "ropewalk.server.ready" "",

@@ -41,7 +41,7 @@ pub use self::meters::Protocol;
 use self::meters::{OfTool, Requests, is_fault, route, status};
 pub use self::otlp::Export;
 use self::otlp::Otlp;
-pub use self::pools::Now;
+pub use self::pools::{BusNow, Now};
 use self::prometheus::Format;
 pub(crate) use self::seconds::{KEPT, Second, Totals};
 pub(crate) use self::sessions::{Ended, OfSessions};

@@ -19,6 +19,21 @@ pub struct Now {
     pub ready: bool,
     /// Results that the server keeps, and their bytes, if it has a cache.
     pub cached: Option<(usize, usize)>,
+    /// The buses of signals that the program shows.
+    pub buses: Vec<BusNow>,
+}
+
+/// What a bus of signals has counted.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BusNow {
+    /// The name under which the program shows it.
+    pub name: Arc<str>,
+    /// Messages that were published.
+    pub published: u64,
+    /// Messages that wait in subscriptions: its lag.
+    pub waiting: u64,
+    /// Handlers and filters that raised.
+    pub failed: u64,
 }
 
 const STATES: [(WorkerState, &str); 5] = [
@@ -99,6 +114,12 @@ pub(super) fn families(now: &Now) -> Vec<Family> {
             }
         }
     }
+    for bus in &now.buses {
+        let name = &[("bus", &bus.name)][..];
+        add(Name::BusWaiting, name, Value::Whole(bus.waiting));
+        add(Name::BusPublished, name, Value::Whole(bus.published));
+        add(Name::BusFailed, name, Value::Whole(bus.failed));
+    }
     add(Name::SharedBytes, &[], Value::Whole(now.shared_bytes));
     if let Some((entries, bytes)) = now.cached {
         add(Name::CacheEntries, &[], whole(entries));
@@ -148,6 +169,7 @@ mod tests {
             shared_bytes: 11,
             ready: true,
             cached: Some((2, 9)),
+            buses: vec![BusNow { name: "b".into(), published: 5, waiting: 3, failed: 0 }],
         };
         let families = families(&now);
         let value = |name: Name, wanted: &[(&str, &str)]| {
@@ -167,5 +189,6 @@ mod tests {
         assert_eq!(value(Name::Memory, &[("worker", "1")]), None, "it is being forked");
         assert_eq!(value(Name::SharedBytes, &[]), Some(Value::Whole(11)));
         assert_eq!(value(Name::CacheEntries, &[]), Some(Value::Whole(2)));
+        assert_eq!(value(Name::BusWaiting, &[("bus", "b")]), Some(Value::Whole(3)));
     }
 }
