@@ -32,6 +32,7 @@ mod frame;
 #[cfg(fuzzing)]
 #[doc(hidden)]
 pub mod fuzzing;
+mod hang_up;
 mod incoming;
 mod lane;
 mod mail;

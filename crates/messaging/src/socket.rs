@@ -30,7 +30,7 @@ pub struct Unsent {
 }
 
 /// The socket's lock, in a call.
-struct Locked<'a>(MutexGuard<'a, SocketState>);
+pub(crate) struct Locked<'a>(MutexGuard<'a, SocketState>);
 
 impl Deref for Locked<'_> {
     type Target = SocketState;
@@ -111,7 +111,7 @@ impl Socket {
     }
 
     #[inline]
-    fn enter(&self) -> Result<Locked<'_>> {
+    pub(crate) fn enter(&self) -> Result<Locked<'_>> {
         let mut state = self.0.lock();
         state.check_call()?;
         if self.0.notifier.has_mail() {

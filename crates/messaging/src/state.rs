@@ -79,6 +79,8 @@ pub(crate) struct SocketState {
     registry: Arc<Registry>,
     conns: Vec<Option<Box<Conn>>>,
     free: Vec<u32>,
+    /// How many of them were accepted.
+    accepted: usize,
     generation: u32,
     bounds: Vec<Option<Bound>>,
     dials: Vec<Option<Dial>>,
@@ -135,6 +137,7 @@ impl SocketState {
             registry: Arc::clone(registry),
             conns: Vec::new(),
             free: Vec::new(),
+            accepted: 0,
             generation: 0,
             bounds: Vec::new(),
             dials: Vec::new(),
@@ -243,6 +246,9 @@ impl SocketState {
         }
         if self.inbox.current == Some(index) {
             (self.inbox.current, self.inbox.name) = (None, None);
+        }
+        if conn.bound.is_some() {
+            self.accepted -= 1;
         }
         conn.outgoing.return_room(&mut self.spare_out);
         self.free.push(index);

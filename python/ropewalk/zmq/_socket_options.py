@@ -248,6 +248,10 @@ class SocketOption(NumberedOption):
     SNDHWM_BYTES = 0x570001, OptionKind.INT64
     #: Ropewalk's own: how many bytes of one peer may wait to be received; 0 is no limit.
     RCVHWM_BYTES = 0x570002, OptionKind.INT64
+    #: Ropewalk's own: whether each connection gets a routing id that no other has had, whatever id its peer has.
+    ROUTER_OWN_IDS = 0x570003, OptionKind.INT
+    #: Ropewalk's own: how many connections the endpoints accept at a time, 0 is no limit; further ones are closed.
+    MAX_CONNECTIONS = 0x570004, OptionKind.INT
 
 
 HWM = SocketOption.HWM
@@ -371,6 +375,8 @@ NORM_NUM_AUTOPARITY = SocketOption.NORM_NUM_AUTOPARITY
 NORM_PUSH = SocketOption.NORM_PUSH
 SNDHWM_BYTES = SocketOption.SNDHWM_BYTES
 RCVHWM_BYTES = SocketOption.RCVHWM_BYTES
+ROUTER_OWN_IDS = SocketOption.ROUTER_OWN_IDS
+MAX_CONNECTIONS = SocketOption.MAX_CONNECTIONS
 
 __all__ = [
     "AFFINITY",
@@ -417,6 +423,7 @@ __all__ = [
     "LINGER",
     "LOOPBACK_FASTPATH",
     "MAXMSGSIZE",
+    "MAX_CONNECTIONS",
     "MECHANISM",
     "METADATA",
     "MULTICAST_HOPS",
@@ -453,6 +460,7 @@ __all__ = [
     "ROUTER_HANDOVER",
     "ROUTER_MANDATORY",
     "ROUTER_NOTIFY",
+    "ROUTER_OWN_IDS",
     "ROUTER_RAW",
     "ROUTING_ID",
     "SNDBUF",

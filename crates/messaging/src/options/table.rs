@@ -353,6 +353,10 @@ socket_options! {
         SNDHWM_BYTES = 0x57_0001, sndhwm_bytes: usize = 0, ByteLimit, RW, ANY;
         /// Ropewalk's own: how many bytes of one peer may wait to be received; 0 is no limit.
         RCVHWM_BYTES = 0x57_0002, rcvhwm_bytes: usize = 0, ByteLimit, RW, ANY;
+        /// Ropewalk's own: whether each connection gets a routing id that no other has had, whatever id its peer has.
+        ROUTER_OWN_IDS = 0x57_0003, router_own_ids: bool = false, Truth<0>, WO, &[Router];
+        /// Ropewalk's own: how many connections the endpoints accept at a time, 0 is no limit; further ones are closed.
+        MAX_CONNECTIONS = 0x57_0004, max_connections: usize = 0, Count, RW, ANY;
         /// Multicast, which no transport here has: kilobits a second, without effect.
         RATE = 8, rate: i32 = 100, Int<1, { i32::MAX }>, RW, ANY;
         /// Multicast, which no transport here has: how long lost data can be asked for again, without effect.

@@ -176,6 +176,10 @@ impl SocketState {
     }
 
     fn accepted(&mut self, place: usize, text: &str, transport: Transport, fd: OwnedFd) {
+        let most = self.options.max_connections;
+        if most != 0 && self.accepted >= most {
+            return self.tell(event::ACCEPT_FAILED, errno::EMFILE, text);
+        }
         if transport == Transport::Tcp && self.options.tcp().tune(fd.as_fd()).is_err() {
             return;
         }
@@ -186,6 +190,7 @@ impl SocketState {
             conn.bound = Some(place as u32);
             conn.address = address;
             text.clone_into(&mut conn.endpoint);
+            self.accepted += 1;
         }
         if transport == Transport::Shm {
             let number = raw(&fd);

@@ -102,6 +102,7 @@ impl SocketState {
     pub(super) fn met(&mut self, conn_ref: ConnRef, identity: Vec<u8>) {
         let is_free = self.kind == SocketType::Router
             && !identity.is_empty()
+            && !self.options.router_own_ids
             && !self.pattern.ids.contains_key(&identity)
             && self.dial_of(conn_ref.index).is_none_or(|dial| dial.routing_id.is_none());
         if is_free && self.known(conn_ref).is_some() {

@@ -10,6 +10,7 @@ use super::deadlines::ROUND;
 use super::due::Due;
 use crate::conn::{Link, Phase};
 use crate::conn_ref::ConnRef;
+use crate::error::{Error, Result};
 use crate::frame::{Frame, Out};
 use crate::options::option;
 use crate::shm_link::PeerSign;
@@ -193,7 +194,7 @@ impl SocketState {
         if self.pattern.ids.get(&identity) == Some(&index) {
             return true;
         }
-        if identity.is_empty() || self.kind == Stream || self.is_raw() {
+        if identity.is_empty() || self.kind == Stream || self.is_raw() || self.options.router_own_ids {
             // Peers may choose names that this socket would give to others.
             while {
                 self.pattern.next_number = self.pattern.next_number.wrapping_add(1);
@@ -224,6 +225,16 @@ impl SocketState {
         }
         self.rename(index, identity);
         true
+    }
+
+    /// ROUTER: ends the connection of the peer of this name, with what was not sent.
+    pub(crate) fn hang_up_on(&mut self, name: &[u8]) -> Result<()> {
+        if self.kind != Router {
+            return Err(Error::not_supported("only a ROUTER socket hangs up on a peer by its name"));
+        }
+        let index = *self.pattern.ids.get(name).ok_or_else(Error::unroutable)?;
+        self.lost(index);
+        Ok(())
     }
 
     pub(super) fn rename(&mut self, index: u32, identity: Vec<u8>) {
