@@ -213,7 +213,12 @@ impl Server {
                     let open = Arc::clone(&open);
                     move || open.send_modify(|open| *open -= 1)
                 };
-                Some(Zmq::start(Arc::clone(&shared), handle, endpoint, ended)?)
+                let limits = zmq::Limits {
+                    connections: settings.most_connections,
+                    handshake: settings.head_timeout,
+                    patience: settings.write_timeout,
+                };
+                Some(Zmq::start(Arc::clone(&shared), handle, endpoint, limits, ended)?)
             }
         };
         let runtime = Mutex::new(Some(runtime));

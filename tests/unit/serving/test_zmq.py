@@ -29,9 +29,11 @@ def served(app: Path) -> Iterator[Server]:
 class Client:
     """A DEALER, and its messages as JSON."""
 
-    def __init__(self, endpoint: str, kind: int = zmq.DEALER) -> None:
+    def __init__(self, endpoint: str, kind: int = zmq.DEALER, name: bytes = b"") -> None:
         self.context = zmq.Context()
         self.socket = self.context.socket(kind)
+        if name:
+            self.socket.setsockopt(zmq.ROUTING_ID, name)
         self.socket.setsockopt(zmq.LINGER, 0)
         self.socket.setsockopt(zmq.RCVTIMEO, 60_000)
         self.socket.connect(endpoint)
@@ -123,6 +125,41 @@ def test_a_call_is_cancelled_by_its_id(client: Client, gate: Gate) -> None:
     until(lambda: bool(gate.marks("stopped")))
     client.send(b"next", "add", {"a": 1})
     assert client.receive() == (b"next", b"result", 2)
+
+
+def test_the_end_of_a_connection_cancels_its_calls_and_frees_its_name(served: Server, gate: Gate) -> None:
+    first = Client(served.zmq or "", name=b"name")
+    try:
+        first.send(b"1", "polite", {"folder": str(gate.folder)})
+        until(lambda: bool(gate.marks("begun")))
+    finally:
+        first.close()
+    # No message has to be sent to it for that.
+    until(lambda: bool(gate.marks("stopped")))
+    second = Client(served.zmq or "", name=b"name")
+    try:
+        second.send(b"1", "add", {"a": 1})
+        assert second.receive() == (b"1", b"result", 2)
+    finally:
+        second.close()
+
+
+def test_clients_of_one_name_are_served_side_by_side(served: Server) -> None:
+    clients = [Client(served.zmq or "", name=b"name") for _ in range(3)]
+    try:
+        for number, client in enumerate(clients):
+            client.send(b"1", "add", {"a": number})
+        assert [client.receive()[2] for client in clients] == [1, 2, 3]
+    finally:
+        for client in clients:
+            client.close()
+
+
+def test_a_deadline_may_stand_in_the_metadata(client: Client) -> None:
+    client.send(b"1", "slow", metadata={"x-ropewalk-timeout": "0.01"})
+    assert client.receive()[2]["error"]["code"] == "DEADLINE_EXCEEDED"
+    client.send(b"2", "metadata", metadata={"x-ropewalk-timeout": "60", "user": "me"})
+    assert client.receive() == (b"2", b"result", {"user": "me"})
 
 
 @pytest.mark.parametrize(

@@ -27,7 +27,7 @@ use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
 
 /// For how many seconds the caller waits.
-const TIMEOUT: &str = "x-ropewalk-timeout";
+pub(crate) const TIMEOUT: &str = "x-ropewalk-timeout";
 /// Where a result was found, if the tool has a cache.
 pub(crate) const CACHE: &str = "x-ropewalk-cache";
 /// Headers with this prefix are for the tool.
@@ -169,13 +169,18 @@ pub(super) fn form_of(headers: &HeaderMap) -> Result<Form, Failed> {
 /// When the caller gives up, by its header of seconds.
 pub(super) fn deadline(headers: &HeaderMap) -> Result<Option<Instant>, Failed> {
     let Some(value) = headers.get(TIMEOUT) else { return Ok(None) };
-    let seconds = value.to_str().ok().and_then(|text| text.trim().parse::<f64>().ok());
-    let seconds = seconds.filter(|seconds| seconds.is_finite() && *seconds >= 0.0);
-    let time = seconds.map(|seconds| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+    let seconds = value.to_str().ok().and_then(|text| text.trim().parse().ok());
     let wrong =
         || Failed::new(Code::InvalidArgument, "the header X-Ropewalk-Timeout must be a number of seconds");
-    // A time beyond the clock is none.
-    time.map(|time| Instant::now().checked_add(time)).ok_or_else(wrong)
+    seconds.and_then(after).ok_or_else(wrong)
+}
+
+/// The moment after so many seconds, if that is a time; one beyond the clock is none at all.
+#[expect(clippy::option_option, reason = "no time is one thing, and what is none is another")]
+pub(crate) fn after(seconds: f64) -> Option<Option<Instant>> {
+    let is_time = seconds.is_finite() && seconds >= 0.0;
+    let time = is_time.then(|| Duration::try_from_secs_f64(seconds).unwrap_or(Duration::MAX));
+    time.map(|time| Instant::now().checked_add(time))
 }
 
 /// The headers for the tool, as a JSON object.

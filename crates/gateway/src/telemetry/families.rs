@@ -89,6 +89,8 @@ families! {
         "How many results it keeps";
     Requests: Spread "http.server.request.duration" "s",
         "Requests of all protocols, as HTTP sees them, until the head of their answer";
+    Dropped: Counter "ropewalk.clients.dropped" "{client}",
+        "Clients whose connections the server ended, because they did not take what it sent them";
     ActiveRequests: Count "http.server.active_requests" "{request}",
         "Requests whose answer has not begun";
     Queued: Count "ropewalk.pool.tasks.queued" "{task}",

@@ -29,7 +29,8 @@ pub enum Protocol {
 }
 
 impl Protocol {
-    const ALL: [Self; 6] = [Self::Http, Self::Grpc, Self::GrpcWeb, Self::Connect, Self::Mcp, Self::Zmq];
+    pub(super) const ALL: [Self; 6] =
+        [Self::Http, Self::Grpc, Self::GrpcWeb, Self::Connect, Self::Mcp, Self::Zmq];
 
     /// Its name in labels and logs.
     pub(crate) fn name(self) -> &'static str {

@@ -16,7 +16,7 @@ mod seconds;
 mod sessions;
 
 use std::collections::{BTreeMap, HashMap};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant, SystemTime};
 use std::{fmt, io};
@@ -60,6 +60,8 @@ pub(crate) struct Telemetry {
     /// What is counted of sessions by their names, of those that are gone, too.
     sessions: Swap<BTreeMap<Arc<str>, Arc<OfSessions>>>,
     requests: Requests,
+    /// Clients that were dropped, by protocol. Orders nothing: relaxed.
+    dropped: [AtomicU64; Protocol::ALL.len()],
     lines: Arc<Lines>,
     /// What gives the pools' numbers.
     now: Box<dyn Fn() -> Now + Send + Sync>,
@@ -99,6 +101,7 @@ impl Telemetry {
             unknown: of(&UNKNOWN.into()),
             sessions: Swap::new(sessions::counted(BTreeMap::new(), tools)),
             requests: Requests::default(),
+            dropped: Default::default(),
             lines,
             now: Box::new(now),
             otlp: OnceLock::new(),
@@ -148,6 +151,13 @@ impl Telemetry {
             None => Trace::passed(headers),
         };
         Watched::new(self, protocol, tool, trace)
+    }
+
+    /// A client did not take what it was sent, and was dropped.
+    pub(crate) fn dropped(&self, protocol: Protocol) {
+        if let Some(count) = self.dropped.get(protocol as usize) {
+            count.fetch_add(1, Ordering::Relaxed);
+        }
     }
 
     /// What is counted of the sessions of this name.
@@ -264,6 +274,13 @@ impl Telemetry {
         families.extend(sessions::families(self.sessions.get().values()));
         families.extend(self.requests.families());
         families.extend(pools::families(&(self.now)()));
+        let mut dropped = Family::new(Name::Dropped);
+        for (protocol, count) in Protocol::ALL.iter().zip(&self.dropped) {
+            if let count @ 1.. = count.load(Ordering::Relaxed) {
+                dropped.add(&[("protocol", &protocol.name().into())], Value::Whole(count));
+            }
+        }
+        families.push(dropped);
         let mut lost = Family::new(Name::Lost);
         lost.add(&[], Value::Whole(self.lines.dropped()));
         families.push(lost);

@@ -1,7 +1,7 @@
 //! What the messages of a client say: see `docs/serving.md`.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
 use bytes::Bytes;
 use serde::Deserialize;
@@ -11,7 +11,7 @@ use serde_json::{Map, Value};
 use crate::arrays::Given;
 use crate::call::{Answer, Beside, Form};
 use crate::failed::{Code, Failed};
-use crate::http::{document, text_of};
+use crate::http::{TIMEOUT, after, document, text_of};
 use crate::rpc::{self, Said};
 
 /// Bytes that the id of a call may have.
@@ -53,11 +53,12 @@ fn wrong(text: impl Into<std::borrow::Cow<'static, str>>) -> Failed {
     Failed::new(Code::InvalidArgument, text)
 }
 
-fn deadline(seconds: f64) -> Result<Option<Instant>, Failed> {
-    let time = Duration::try_from_secs_f64(seconds);
-    let time = time.map_err(|_| wrong("the timeout must be a number of seconds"))?;
-    // A time beyond the clock is none.
-    Ok(Instant::now().checked_add(time))
+/// When the caller gives up, by the metadata.
+fn deadline(metadata: &mut Map<String, Value>) -> Result<Option<Instant>, Failed> {
+    let Some(text) = metadata.remove(TIMEOUT) else { return Ok(None) };
+    let seconds = text.as_str().and_then(|text| text.trim().parse().ok());
+    let is_wrong = || wrong(format!("{TIMEOUT} in the metadata must be a number of seconds"));
+    seconds.and_then(after).ok_or_else(is_wrong)
 }
 
 impl Message {
@@ -89,17 +90,24 @@ impl Message {
     fn call(request: &Bytes) -> Result<(Writing, Said, Option<Instant>), Failed> {
         // No message of protobuf begins so: it would be a group, which proto3 has not.
         if request.first() != Some(&b'{') {
-            let said = Said::of(request).ok_or_else(|| {
+            let mut said = Said::of(request).ok_or_else(|| {
                 wrong("the request is neither a ropewalk.v1.ExecuteRequest nor an object of JSON")
             })?;
-            return Ok((Writing::Protobuf, said, None));
+            let deadline = deadline(&mut said.metadata)?;
+            return Ok((Writing::Protobuf, said, deadline));
         }
         let written: Written<'_> = serde_json::from_slice(request)
             .map_err(|error| wrong(format!("the request does not fit: {error}")))?;
-        let deadline = written.timeout.map_or(Ok(None), deadline)?;
         let arguments = written.arguments.map_or("{}", RawValue::get);
-        let metadata: Map<String, Value> =
+        let mut metadata: Map<String, Value> =
             written.metadata.into_iter().map(|(key, text)| (key, Value::String(text))).collect();
+        let deadline = match written.timeout {
+            None => deadline(&mut metadata)?,
+            Some(_) if metadata.contains_key(TIMEOUT) => {
+                return Err(wrong(format!("the timeout is there twice: as timeout, and as {TIMEOUT}")));
+            }
+            Some(seconds) => after(seconds).ok_or_else(|| wrong("timeout must be a number of seconds"))?,
+        };
         let arguments = Bytes::copy_from_slice(arguments.as_bytes());
         let given = Given { form: Form::Json, arguments, beside: Beside::default() };
         let said = Said { tool: written.tool, given: Ok(given), metadata };
@@ -145,12 +153,40 @@ mod tests {
         assert!(matches!(of(&[b"7"]), Ok(Message::Cancel(id)) if &*id == b"7"));
     }
 
+    /// An `ExecuteRequest` of a tool with this timeout in its metadata.
+    fn timed(text: &str) -> Vec<u8> {
+        let key = TIMEOUT.as_bytes();
+        let length = |bytes: &[u8]| u8::try_from(bytes.len()).expect("short");
+        let mut entry = vec![0x0a, length(key)];
+        entry.extend_from_slice(key);
+        entry.extend([0x12, length(text.as_bytes())]);
+        entry.extend_from_slice(text.as_bytes());
+        let mut request = b"\x0a\x01t\x1a".to_vec();
+        request.push(length(&entry));
+        request.extend(entry);
+        request
+    }
+
+    #[test]
+    fn a_deadline_stands_in_the_metadata_whichever_way_a_request_is_written() {
+        let json = br#"{"tool": "t", "metadata": {"x-ropewalk-timeout": "5"}}"#;
+        for request in [&timed(" 2.5 ")[..], json] {
+            let Ok(Message::Call { said, deadline, .. }) = of(&[b"7", request]) else { panic!("no call") };
+            // The tool does not see it.
+            assert!(deadline.is_some() && said.metadata.is_empty());
+        }
+        // A time that the clock does not reach is none.
+        let Ok(Message::Call { deadline: None, .. }) = of(&[b"7", &timed("1e300")]) else {
+            panic!("no call")
+        };
+    }
+
     #[test]
     fn what_is_no_message_says_why() {
         let long = [7; LONGEST_ID + 1];
         /// The parts, the id that is answered to, and a part of the reason.
         type Case<'a> = (&'a [&'a [u8]], &'a [u8], &'a str);
-        let cases: [Case<'_>; 9] = [
+        let cases: [Case<'_>; 13] = [
             (&[], b"", "the first part"),
             (&[b"", b"{}"], b"", "the first part"),
             (&[&long, b"{}"], b"", "the first part"),
@@ -159,6 +195,18 @@ mod tests {
             (&[b"1", br#"{"tool": 3}"#], b"1", "does not fit"),
             (&[b"1", br#"{"tool": "t", "x": 1}"#], b"1", "unknown field"),
             (&[b"1", br#"{"tool": "t", "timeout": -1}"#], b"1", "number of seconds"),
+            (
+                &[b"1", br#"{"tool": "t", "metadata": {"x-ropewalk-timeout": "1 s"}}"#],
+                b"1",
+                "number of seconds",
+            ),
+            (
+                &[b"1", br#"{"tool": "t", "timeout": 1, "metadata": {"x-ropewalk-timeout": "1"}}"#],
+                b"1",
+                "twice",
+            ),
+            (&[b"1", &timed("-1")], b"1", "x-ropewalk-timeout in the metadata must be a number of seconds"),
+            (&[b"1", &timed("nan")], b"1", "x-ropewalk-timeout in the metadata must be a number of seconds"),
             (&[b"1", b"\xff\xff"], b"1", "neither"),
         ];
         for (parts, id, text) in cases {

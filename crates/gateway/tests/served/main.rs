@@ -12,6 +12,7 @@ mod rpc;
 mod tls;
 mod unix;
 mod unread;
+mod zmq;
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
