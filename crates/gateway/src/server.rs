@@ -222,7 +222,7 @@ impl Server {
                 let limits = zmq::Limits {
                     connections: settings.most_connections,
                     handshake: settings.head_timeout,
-                    patience: WRITE_TIMEOUT,
+                    patience: settings.write_timeout,
                 };
                 Some(Zmq::start(Arc::clone(&shared), handle, endpoint, limits, ended)?)
             }

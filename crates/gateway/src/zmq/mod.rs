@@ -26,7 +26,7 @@ use self::call::{Call, Sender};
 use self::clients::{Client, Table};
 use self::envelope::Message;
 use crate::clients::Peer;
-use crate::failed::{Code, Failed, Shed};
+use crate::failed::{Failed, Shed};
 use crate::http::Shared;
 use crate::telemetry::Protocol;
 
@@ -290,5 +290,5 @@ fn is_end(parts: &[Frame]) -> bool {
 }
 
 fn leaving() -> Failed {
-    Failed::new(Code::Unavailable, "the server is leaving").shed(Shed::Leaving)
+    Failed::leaving().shed(Shed::Leaving)
 }

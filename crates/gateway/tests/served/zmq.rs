@@ -123,19 +123,46 @@ async fn a_client_ends_no_connection_but_its_own_by_an_empty_message() {
     assert_eq!(client.next().2, json!([1]));
 }
 
+/// A client that takes in little.
+fn idle(server: &Server) -> Client {
+    let (few, small, never) = (1_i32.to_ne_bytes(), 4096_i32.to_ne_bytes(), (-1_i32).to_ne_bytes());
+    let options = [(option::RCVHWM, few), (option::RCVBUF, small), (option::RECONNECT_IVL, never)]
+        .map(|(o, v)| (o, v.to_vec()));
+    let options: Vec<(i32, &[u8])> = options.iter().map(|(option, value)| (*option, &**value)).collect();
+    Client::with(server, &options)
+}
+
+/// Whether the server has dropped a client.
+async fn has_dropped(server: &Server) -> bool {
+    let said = ask(server, "GET", "/metrics", &[("authorization", "Bearer secret")], b"").await;
+    String::from_utf8_lossy(&said.body).contains("ropewalk_clients_dropped_total{protocol=\"zmq\"} 1")
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn the_write_timeout_holds_for_answers_that_a_client_does_not_take() {
+    let (server, seen) = listening(|settings| settings.write_timeout = Duration::from_millis(50));
+    let client = idle(&server);
+    // More than the kernel and the socket keep, and less than may wait.
+    let large = json!("x".repeat(1 << 20));
+    for number in 0..40_u8 {
+        client.call(&[number + 1], "echo", &large);
+    }
+    client.call(b"wait", "wait", &json!([]));
+    let end = Instant::now() + Duration::from_secs(60);
+    while !has_dropped(&server).await {
+        assert!(Instant::now() < end, "the server waits for a client that takes nothing");
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // Its calls end with it.
+    until(|| seen.left.load(Ordering::SeqCst) == 1).await;
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_client_that_sends_without_reading_is_dropped_and_others_are_served() {
     let (server, seen) = listening(|settings| settings.clients = Clients::of_tokens(["secret"]).into());
-    let few = 1_i32.to_ne_bytes();
-    let small = 4096_i32.to_ne_bytes();
-    let flood = Client::with(&server, &[(option::RCVHWM, &few), (option::RCVBUF, &small)]);
-    let dropped = async || {
-        let said = ask(&server, "GET", "/metrics", &[("authorization", "Bearer secret")], b"").await;
-        let said = String::from_utf8_lossy(&said.body).into_owned();
-        said.contains("ropewalk_clients_dropped_total{protocol=\"zmq\"} 1")
-    };
+    let flood = idle(&server);
     let end = Instant::now() + Duration::from_secs(60);
-    while !dropped().await {
+    while !has_dropped(&server).await {
         assert!(Instant::now() < end, "the server keeps what the client does not take");
         for _ in 0..1000 {
             // The client may be cut off at any time, and connects again.
