@@ -52,6 +52,7 @@ EXTERNAL = {
     "futures": {"gateway"},
     "http": {"gateway"},
     "http-body-util": {"gateway"},
+    "hyper": {"gateway"},
     "hyper-rustls": {"gateway"},
     "hyper-util": {"gateway"},
     "libc": {"os"},

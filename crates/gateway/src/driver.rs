@@ -1,7 +1,7 @@
 //! The thread that drives an engine for a server: it sleeps until tasks end, and wakes those that await them.
 //!
-//! A call that finds itself alone does not need the thread at first: it spins for its own task, which saves two wake-ups
-//! of threads. So the thread does not lead the pool while calls come one at a time; it rests beside it.
+//! A call that finds itself alone does not need the thread at first: it spins for its own task, which saves two
+//! wake-ups of threads. So the thread does not lead the pool while calls come one at a time; it rests beside it.
 
 use std::collections::HashMap;
 use std::io;

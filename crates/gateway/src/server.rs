@@ -396,7 +396,5 @@ async fn all_closed(open: &mut watch::Receiver<usize>) -> bool {
     timeout(LAST, open.wait_for(|open| *open == 0)).await.is_ok_and(|seen| seen.is_ok())
 }
 
-/// How long a client of messages may take nothing of the answers that wait for it.
-const WRITE_TIMEOUT: Duration = Duration::from_secs(30);
 /// How long the ends of the last sessions may take, when the server leaves.
 const LAST: Duration = Duration::from_secs(2);
