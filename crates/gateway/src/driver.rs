@@ -85,6 +85,19 @@ impl Driver {
         drop(forget);
     }
 
+    /// Rests until a call needs the thread, for a while.
+    fn linger(&self) {
+        let end = Instant::now() + LINGER;
+        // A token may be of a call that has been served since.
+        while self.waiting.lock().is_empty() {
+            let left = end.saturating_duration_since(Instant::now());
+            if left.is_zero() {
+                return;
+            }
+            self.parker.park(Some(left));
+        }
+    }
+
     fn wake(&self, ended: &[Arc<Task>]) {
         let mut senders = Vec::with_capacity(ended.len());
         {
@@ -133,9 +146,7 @@ fn drive(engine: &Engine, driver: &Weak<Driver>) {
     while !engine.has_ended() {
         {
             let Some(driver) = driver.upgrade() else { break };
-            if driver.waiting.lock().is_empty() {
-                driver.parker.park(Some(LINGER));
-            }
+            driver.linger();
         }
         let _ = engine.wait(&WaitFor::Completed, None);
         let ended = engine.take_completed();

@@ -292,20 +292,22 @@ impl Server {
         if let Some(zmq) = &self.zmq {
             zmq.leave();
         }
-        let mut open = self.open.subscribe();
         let Some(handle) = self.handle() else { return true };
-        handle.block_on(async {
+        let (mut open, mcp, sessions) = (self.open.subscribe(), self.mcp.clone(), Arc::clone(&self.sessions));
+        let drained = handle.spawn(async move {
             let answered = timeout(within, async {
-                // The wait ends with an error only if the sender is gone, which is this server's own.
+                // The wait ends with an error only if the sender is gone: the server has ended.
                 let _ = open.wait_for(|open| *open == 0).await;
-                self.mcp.at_rest().await;
+                mcp.at_rest().await;
             });
             let answered = answered.await.is_ok();
-            let no_task = self.mcp.give_up();
+            let no_task = mcp.give_up();
             // A session that is as long as its connection has kept that open until now.
-            let at_rest = timeout(LAST, self.sessions.end_all()).await == Ok(true);
+            let at_rest = timeout(LAST, sessions.end_all()).await == Ok(true);
             no_task && at_rest && (answered || all_closed(&mut open).await)
-        })
+        });
+        // A task of the runtime, since `stop` may end that meanwhile: it drops the task, and no timer is polled then.
+        handle.block_on(drained).unwrap_or(false)
     }
 
     /// Serves MCP to a client at these descriptors, until it leaves or the server does.

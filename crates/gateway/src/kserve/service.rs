@@ -233,8 +233,7 @@ fn until_leaving<M: HasMessageView + Send + 'static>(
         let request = tokio::select! {
             biased;
             _ = leaving.wait_for(|leaving| *leaving) => {
-                let failed = Failed::new(Code::Unavailable, "the server is leaving");
-                return Some((Err(failed.into()), None));
+                return Some((Err(Failed::leaving().into()), None));
             }
             request = requests.next() => request?,
         };

@@ -82,3 +82,21 @@ async fn a_request_that_a_stream_has_begun_is_answered_before_its_end() {
     assert!(drained.await.expect("drained"));
     tokio::task::spawn_blocking(move || server.stop()).await.expect("stopped");
 }
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_drain_that_a_stop_breaks_off_says_so() {
+    let (server, _) = server(|_| {});
+    let server = Arc::new(server);
+    // A request whose body never ends keeps the drain waiting.
+    let address = server.listening().http.expect("an address");
+    let mut held = std::net::TcpStream::connect(address).expect("connected");
+    std::io::Write::write_all(
+        &mut held,
+        b"POST /v1/tools/add HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+    )
+    .expect("written");
+    let stopping = Arc::clone(&server);
+    let drained = drain(&server).await;
+    tokio::task::spawn_blocking(move || stopping.stop()).await.expect("stopped");
+    assert!(!drained.await.expect("no panic"));
+}

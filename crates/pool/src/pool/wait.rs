@@ -81,9 +81,7 @@ impl<B: Backend> Pool<B> {
             return true;
         }
         if !B::POLLED {
-            let look = || task.is_done();
-            return !self.is_forked()
-                && WAITER.with_borrow_mut(|spin| spin.spin(|| self.control.may_spin_beside(0), look));
+            return false;
         }
         let Some(mut state) = self.enter() else { return false };
         if state.leader || state.is_over() {
@@ -94,7 +92,8 @@ impl<B: Backend> Pool<B> {
         let what = WaitFor::Task(Arc::clone(task));
         // Answers to others may come one after the other, and each is worth another spin.
         let end = clock::now() + SPIN;
-        ALONE.with_borrow_mut(|spin| self.lead(state, &what, Some(end), spin, false)) == Waited::Ready
+        let _ = ALONE.with_borrow_mut(|spin| self.lead(state, &what, Some(end), spin, false));
+        task.is_done()
     }
 
     /// Blocks until a task of a pool that is not polled has ended. No thread drives such a pool, so no thread needs the
