@@ -69,6 +69,10 @@ class App:
         }
         self._sessions = {tool.name: Session(tool.function) for tool in tools if tool.session}
         check_names(self.tools, self._sessions)
+        of_sessions = (each for session in self._sessions.values() for each in session.signatures.values())
+        for signature in (*self._signatures.values(), *of_sessions):
+            # Before any worker is started.
+            signature.input_schema()
         self._pools = _pools(config, workers)
         self._routes = _routed(self._pools, self.tools)
 

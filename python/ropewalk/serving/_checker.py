@@ -50,7 +50,11 @@ class Checker(Protocol):
     """What pydantic and msgspec have in common: each has a module here."""
 
     def arguments_schema(self) -> Schema:
-        """Returns the JSON Schema of the arguments, an object."""
+        """Returns the JSON Schema of the arguments, an object.
+
+        Raises:
+            TypeError: a parameter has none.
+        """
         ...
 
     def result_schema(self) -> Schema:

@@ -46,13 +46,26 @@ class Pydantic:
         arguments.__pydantic_config__ = _CONFIG
         self._arguments: pydantic.TypeAdapter[dict[str, Any]] = pydantic.TypeAdapter(arguments)
         self._validate = self._arguments.validator.validate_json
+        self._parameters = parameters
         self._returned = returned
 
     def arguments_schema(self) -> Schema:
         """See `Checker`."""
-        schema = self._arguments.json_schema(schema_generator=_Schemas)
+        try:
+            schema = self._arguments.json_schema(schema_generator=_Schemas)
+        except pydantic.errors.PydanticUserError as error:
+            raise TypeError(self._without_schema() or str(error)) from None
         schema.pop("title", None)
         return schema
+
+    def _without_schema(self) -> str | None:
+        """Returns which parameter has no schema, with its type."""
+        for each in self._parameters:
+            try:
+                pydantic.TypeAdapter(each.annotation).json_schema(schema_generator=_Schemas)
+            except pydantic.errors.PydanticUserError:
+                return f"the parameter {each.name!r} is {each.annotation!r}"
+        return None
 
     def result_schema(self) -> Schema:
         """See `Checker`."""

@@ -35,7 +35,7 @@ class Signature:
             ServingError: callers cannot call it, or an annotation cannot be checked.
             ExtraMissing: neither pydantic nor msgspec is installed.
         """
-        name = function.__qualname__ if is_method else function.__name__
+        name = self._name = function.__qualname__ if is_method else function.__name__
         parameters, returned = _annotations(function, name, 1 if is_method else 0)
         if streams:
             returned = _item(returned)
@@ -49,11 +49,27 @@ class Signature:
         others = self._arrays.others(parameters)
         self._checker = _checker(name, others, returned if self._result is None else Any)
         self.parameters = parameters
+        self._schema: str | None = None
         self._raw = parameters[0].name if [p.annotation for p in parameters] == [bytes] else None
 
     def input_schema(self) -> str:
-        """Returns the JSON Schema of the arguments."""
-        schema = self._checker.arguments_schema()
+        """Returns the JSON Schema of the arguments.
+
+        Raises:
+            ServingError: a parameter has a type that JSON has no form for.
+        """
+        if self._schema is None:
+            self._schema = self._described()
+        return self._schema
+
+    def _described(self) -> str:
+        try:
+            schema = self._checker.arguments_schema()
+        except TypeError as error:
+            raise ServingError(
+                f"callers cannot send an argument of the tool {self._name!r}: {error}. Use types that JSON can have: "
+                "numbers, texts, lists, dicts, dataclasses, models"
+            ) from None
         properties = cast("dict[str, Schema]", schema.get("properties", {}))
         self._arrays.describe(properties)
         for parameter in self.parameters:

@@ -259,3 +259,16 @@ def test_an_annotation_that_cannot_be_checked(library: str) -> None:
     strange.__annotations__["a"] = 3
     with pytest.raises(ServingError, match="of the tool 'strange' cannot be"):
         Signature(strange, streams=False)
+
+
+class Plain:
+    """No library has a schema of it."""
+
+
+def test_a_parameter_that_callers_cannot_send(library: str) -> None:
+    def strange(fits: int, a: Plain) -> None: ...
+
+    with pytest.raises(ServingError, match="an argument of the tool 'strange'") as raised:
+        Signature(strange, streams=False).input_schema()
+    if library == "pydantic":
+        assert "the parameter 'a' is" in str(raised.value)
