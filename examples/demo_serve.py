@@ -153,7 +153,7 @@ def by_curl(url: str) -> None:
         '{"a": 2, "b": 3}',
     ]
     said = run(command)
-    say(f'$ curl {url}/v1/tools/add -d \'{{"a": 2, "b": 3}}\'   ->   {said}')
+    say(f'$ curl {url}/v1/tools/add --json \'{{"a": 2, "b": 3}}\'   ->   {said}')
     hold(json.loads(said), 5)
 
 
