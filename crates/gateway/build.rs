@@ -27,6 +27,8 @@ fn main() -> Result<(), Box<dyn Error>> {
         .files(&files.map(|file| file.trim_start_matches("proto/")))
         .includes(&["proto"])
         .descriptor_set(path)
+        // It would name the descriptors, which this has just written: all of it would be built again each time.
+        .emit_rerun_directives(false)
         .include_file("_connectrpc.rs")
         .compile()?;
     Ok(())

@@ -5,7 +5,7 @@ use std::net::TcpStream;
 use std::time::{Duration, Instant};
 
 use ropewalk_messaging::SocketType::{Dealer, Router};
-use ropewalk_messaging::{Context, Frame, Socket, Value, errno, option};
+use ropewalk_messaging::{Context, Events, Frame, PollItem, Socket, Target, Value, errno, option, poll};
 
 fn soon() -> Option<Instant> {
     Some(Instant::now() + Duration::from_secs(30))
@@ -138,4 +138,52 @@ fn connections_beyond_the_limit_are_closed_and_their_places_come_back() {
         assert!(Instant::now() < end_of_patience, "the place of the connection is not free again");
     }
     end(&context, &[&router]);
+}
+
+/// A limit in bytes, and the largest part.
+fn limit(router: &Socket, bytes: i64, largest: i64) {
+    router.set(option::RCVHWM_BYTES, &bytes.to_ne_bytes()).expect("set");
+    router.set(option::MAXMSGSIZE, &largest.to_ne_bytes()).expect("set");
+}
+
+#[test]
+fn a_message_above_the_limit_in_bytes_comes_whole() {
+    let context = Context::new();
+    let (router, address) = router(&context, &[]);
+    limit(&router, 64 << 10, 4 << 20);
+    let client = dealer(&context, &address, b"a");
+    let body = vec![7; 4 << 20];
+    for number in 0..20_u8 {
+        send(&client, &[&[number], &body]);
+    }
+    for number in 0..20_u8 {
+        // The background reads for a program that does something else.
+        std::thread::sleep(Duration::from_millis(20));
+        let mut items =
+            [PollItem { target: Target::Socket(&router), events: Events::READ, revents: Events::NONE }];
+        poll(&mut items, soon()).expect("polled");
+        assert_eq!(items[0].revents, Events::READ, "message {number}");
+        let parts = receive(&router);
+        assert_eq!(parts[1].bytes(), [number]);
+        assert_eq!(parts[2].bytes().len(), body.len());
+    }
+    end(&context, &[&router, &client]);
+}
+
+#[test]
+fn parts_of_one_message_above_both_limits_end_the_connection() {
+    let context = Context::new();
+    let notify = (option::ROUTER_NOTIFY, option::NOTIFY_DISCONNECT);
+    let (router, address) = router(&context, &[notify]);
+    limit(&router, 1 << 20, 1 << 20);
+    let client = dealer(&context, &address, b"a");
+    let part = vec![7; 1 << 20];
+    // With the routing id that the router adds it has two such parts.
+    send(&client, &[&part[..part.len() - 64], &part[..part.len() - 64]]);
+    assert_eq!(receive(&router).len(), 3);
+    send(&client, &[&*part; 8]);
+    let end_of_peer = receive(&router);
+    assert_eq!(end_of_peer.len(), 2);
+    assert!(end_of_peer[1].bytes().is_empty());
+    end(&context, &[&router, &client]);
 }

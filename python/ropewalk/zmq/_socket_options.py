@@ -246,7 +246,7 @@ class SocketOption(NumberedOption):
     NORM_PUSH = 124, OptionKind.INT
     #: Ropewalk's own: how many bytes may wait to be sent to one peer; 0 is no limit.
     SNDHWM_BYTES = 0x570001, OptionKind.INT64
-    #: Ropewalk's own: how many bytes of one peer may wait to be received; 0 is no limit.
+    #: Ropewalk's own: how many bytes of one peer may wait to be received besides one message; 0 is no limit.
     RCVHWM_BYTES = 0x570002, OptionKind.INT64
     #: Ropewalk's own: whether each connection gets a routing id that no other has had, whatever id its peer has.
     ROUTER_OWN_IDS = 0x570003, OptionKind.INT

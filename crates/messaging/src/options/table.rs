@@ -351,7 +351,7 @@ socket_options! {
         XSUB_VERBOSE_UNSUBSCRIBE = 115, xsub_verbose_unsubscribe: bool = false, Truth<0>, WO, &[XSub];
         /// Ropewalk's own: how many bytes may wait to be sent to one peer; 0 is no limit.
         SNDHWM_BYTES = 0x57_0001, sndhwm_bytes: usize = 0, ByteLimit, RW, ANY;
-        /// Ropewalk's own: how many bytes of one peer may wait to be received; 0 is no limit.
+        /// Ropewalk's own: how many bytes of one peer may wait to be received besides one message; 0 is no limit.
         RCVHWM_BYTES = 0x57_0002, rcvhwm_bytes: usize = 0, ByteLimit, RW, ANY;
         /// Ropewalk's own: whether each connection gets a routing id that no other has had, whatever id its peer has.
         ROUTER_OWN_IDS = 0x57_0003, router_own_ids: bool = false, Truth<0>, WO, &[Router];

@@ -253,12 +253,19 @@ impl SocketState {
 
     /// Counts the messages that have arrived, and handles commands. False if the connection is gone.
     pub(super) fn count(&mut self, index: u32) -> bool {
-        let (limit, most) = (self.options.maxmsgsize, self.options.rcvhwm);
+        let (limit, most, bytes) = (self.options.maxmsgsize, self.options.rcvhwm, self.options.rcvhwm_bytes);
         let Some(conn) = self.conn(index) else { return false };
-        let counted = match &mut conn.session {
+        let mut counted = match &mut conn.session {
             Session::Curve(session) => conn.incoming.decrypt(session, limit, most),
             Session::Clear => conn.incoming.scan(limit),
         };
+        // One message is read to its end, so it may not be without one.
+        if let (Some(limit), 1..) = (limit, bytes)
+            && conn.incoming.messages() == 0
+            && conn.incoming.held() as u64 > limit.saturating_add(bytes as u64)
+        {
+            counted = counted.and(Err(Violation::TooLarge));
+        }
         if let Err(violation) = counted {
             let code = match violation {
                 Violation::Session(code) => code,
@@ -373,7 +380,9 @@ impl SocketState {
             0 if conn.incoming.is_raw => most.saturating_mul(RAW),
             bytes => bytes,
         };
-        (most > 0 && conn.incoming.messages() >= most) || (bytes > 0 && conn.incoming.held() >= bytes)
+        let messages = conn.incoming.messages();
+        // Whatever the limit in bytes is, one message is read to its end: nothing else would make room for it.
+        (most > 0 && messages >= most) || (bytes > 0 && messages > 0 && conn.incoming.held() >= bytes)
     }
 
     /// Of the messages that are here, only the last one is kept.
