@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -10,7 +11,7 @@ from functools import partial
 from typing import Any
 
 from ropewalk._errors import ConfigError, ServingError
-from ropewalk._target import Place, TargetError, find_module, module_at
+from ropewalk._target import Place, TargetError, find_module
 from ropewalk.pool.parent._cores import usable_cores
 from ropewalk.pool.parent._spawn import preload_complaints
 from ropewalk.runtime import _config
@@ -18,6 +19,7 @@ from ropewalk.runtime._lines import located
 from ropewalk.runtime._runtime import Runtime
 from ropewalk.serving import _settings
 from ropewalk.serving._described import Described, DescribedSession, check_names, describe
+from ropewalk.serving._loading import load
 from ropewalk.serving._sessions import Session
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool
@@ -112,9 +114,10 @@ class App:
             modules.append("ropewalk.serving._inspected")
         if preload and self.place.module is not None:
             modules.append(self.place.module)
+        start = secrets.token_hex(8)
         for name, settings in pools.items():
             names = tuple(tool for tool, pool in self._routes.items() if pool == name)
-            settings["warmup"] = Warmup(self.place, names, settings.get("warmup"), inspected)
+            settings["warmup"] = Warmup(self.place, names, settings.get("warmup"), inspected, start)
             settings["preload"] = [*settings.get("preload", ()), *modules]
             settings.setdefault("capacity", _CAPACITY)
         return Runtime(pools, default=self._pools.default, routes=self._pools.routes)
@@ -167,7 +170,7 @@ def _starts_threads(runtime: Runtime, name: str) -> bool:
 def _loaded(app: str) -> tuple[Place, dict[str, Tool]]:
     try:
         place = find_module(app)
-        tools = tools_of(module_at(place))
+        tools = tools_of(load(place))
     except TargetError as error:
         raise ServingError(f"{error.problem}. {error.hint or ServingError.remedy}") from error
     except ValueError as error:

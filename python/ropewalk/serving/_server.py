@@ -20,6 +20,7 @@ from ropewalk.serving._clients import together
 from ropewalk.serving._dashboard import Beside, Inspected
 from ropewalk.serving._failures import explain
 from ropewalk.serving._gateway import gateway_of
+from ropewalk.serving._loading import check_may_serve
 from ropewalk.serving._renewed import Renewal
 from ropewalk.serving._settings import Settings
 from ropewalk.serving._signals import Arrivals, signals
@@ -46,7 +47,7 @@ class Server:
 
     Args:
         app: the file or the module with the tools: ``"app.py"``, ``"package.module"``. Tools that it imports are
-            served, too. Workers load it, so it must not start a server while it is imported.
+            served, too. Workers load it, so it must not make a server while it is imported; that is refused.
         http: the address of HTTP; port 0 is any free port. Without `http`, `grpc` and `stdio` it is
             ``"127.0.0.1:8080"``.
         grpc: the address of gRPC.
@@ -133,6 +134,7 @@ class Server:
         dashboard: bool | None = None,
     ) -> None:
         """Checks the settings, and loads the tools. It starts nothing."""
+        check_may_serve()
         self._path = None if config is None else os.fspath(config)
         self._given = {
             "http": http,
