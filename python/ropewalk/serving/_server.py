@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Never, Self
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, cast
 
 from ropewalk._checked import checked_count, checked_limit
 from ropewalk._errors import ServingError, of_thread
@@ -22,7 +22,7 @@ from ropewalk.serving._failures import explain
 from ropewalk.serving._gateway import gateway_of
 from ropewalk.serving._loading import check_may_serve
 from ropewalk.serving._renewed import Renewal
-from ropewalk.serving._settings import Settings
+from ropewalk.serving._settings import LogFormat, LoggedCalls, Settings
 from ropewalk.serving._signals import Arrivals, signals
 from ropewalk.serving._standard import Standard
 from ropewalk.serving._tool import Tool
@@ -126,8 +126,8 @@ class Server:
         insecure: bool | None = None,
         otlp: str | None = None,
         otlp_ca: str | os.PathLike[str] | None = None,
-        log: str | None = None,
-        log_format: str | None = None,
+        log: LoggedCalls | None = None,
+        log_format: LogFormat | None = None,
         cache_size: int | str | None = None,
         reload: bool | None = None,
         zmq: str | None = None,
@@ -135,14 +135,19 @@ class Server:
     ) -> None:
         """Checks the settings, and loads the tools. It starts nothing."""
         check_may_serve()
-        self._path = None if config is None else os.fspath(config)
+        file = _path("app", app)
+        if not file:
+            raise TypeError(
+                f"app must be a file or a module, as in 'app.py' or 'package.module', not {app!r}"
+            )
+        self._path = _path("config", config)
         self._given = {
             "http": http,
             "grpc": grpc,
-            "unix": _path(unix),
-            "tls_cert": _path(tls_cert),
-            "tls_key": _path(tls_key),
-            "tls_client_ca": _path(tls_client_ca),
+            "unix": _path("unix", unix),
+            "tls_cert": _path("tls_cert", tls_cert),
+            "tls_key": _path("tls_key", tls_key),
+            "tls_client_ca": _path("tls_client_ca", tls_client_ca),
             "stdio": stdio,
             "threads": threads,
             "max_request": max_request,
@@ -151,13 +156,13 @@ class Server:
             "head_timeout": head_timeout,
             "write_timeout": write_timeout,
             "drain_timeout": drain_timeout,
-            "token_file": _path(token_file),
-            "clients_file": _path(clients_file),
+            "token_file": _path("token_file", token_file),
+            "clients_file": _path("clients_file", clients_file),
             "rate": rate,
             "burst": burst,
             "insecure": insecure,
             "otlp": otlp,
-            "otlp_ca": _path(otlp_ca),
+            "otlp_ca": _path("otlp_ca", otlp_ca),
             "log": log,
             "log_format": log_format,
             "cache_size": cache_size,
@@ -169,7 +174,7 @@ class Server:
         # What the files are like before they are read.
         self._renewal = Renewal(read.files(), self._renewed)
         self._settings: Settings = read.listening()
-        self._file = os.fspath(app)
+        self._file = file
         self._workers = None if workers is None else checked_count("workers", workers, 1)
         # Loading the file may print.
         self._standard = Standard() if self._settings.stdio else None
@@ -238,7 +243,7 @@ class Server:
         return self._settings.stdio
 
     @property
-    def log_format(self) -> str | None:
+    def log_format(self) -> LogFormat | None:
         """How `wait` writes what is logged; `None` if that is left to the program."""
         return self._settings.log_format
 
@@ -350,7 +355,7 @@ class Server:
             self.reload_credentials()
         except Exception as error:
             # The thread must see the next change, too.
-            _logs.LOG.error("what has changed is not used, and the former stays: %s", error)
+            _logs.fail("what has changed is not used, and the former stays", error)
         else:
             _logs.LOG.info("clients and certificates were read again")
 
@@ -561,5 +566,10 @@ class Server:
         self._write_log()
 
 
-def _path(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)
+def _path(name: str, path: str | os.PathLike[str] | None) -> str | None:
+    if path is None:
+        return None
+    text: object = os.fspath(path) if isinstance(cast("object", path), (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a path, as a text or a pathlib.Path, not {path!r}")
+    return text

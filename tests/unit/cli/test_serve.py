@@ -175,6 +175,19 @@ def test_what_cannot_be_served(run: Run, folder: Path) -> None:
         assert "Traceback" not in done.stderr or arguments[0] == "cold.py"
 
 
+@pytest.mark.parametrize(
+    ("variable", "words"), [("THREADS", "must be a whole number, not 'x'"), ("TOKEN", "is not a setting")]
+)
+def test_an_error_of_the_environment_advises_no_file(
+    run: Run, folder: Path, variable: str, words: str
+) -> None:
+    done = run("serve", "tasks_of_cli.py", env=os.environ | {f"ROPEWALK_SERVE_{variable}": "x"})
+    assert done.returncode == 2
+    first, advice = done.stderr.splitlines()
+    assert f"the environment: ROPEWALK_SERVE_{variable} {words}" in first
+    assert advice == f"  try: correct the variable, or unset ROPEWALK_SERVE_{variable}"
+
+
 def test_help_names_every_setting(run: Run) -> None:
     from ropewalk.serving._settings import CHECKS
 
