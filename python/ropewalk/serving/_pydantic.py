@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NotRequired
+from typing import Any, NotRequired, cast
 
 import pydantic
 import pydantic_core
@@ -94,6 +94,8 @@ class Pydantic:
 
     def result(self, form: int, value: Any) -> bytes:
         """See `Checker`."""
+        if type(value) is dict:
+            _check_keys(cast("dict[Any, Any]", value))
         if form == JSON:
             return pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=plain)
         import msgspec
@@ -102,6 +104,25 @@ class Pydantic:
             value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain
         )
         return msgspec.msgpack.encode(made)
+
+
+#: Keys that need no look at each.
+_KEYS = frozenset((str, int))
+
+
+def _check_keys(value: dict[Any, Any]) -> None:
+    """Refuses keys that are tuples, which pydantic writes as texts with commas, as no reader expects.
+
+    It looks at the outermost dictionary alone: a walk through all of a result can cost more than writing it.
+
+    Raises:
+        TypeError: there is one.
+    """
+    if _KEYS.issuperset(map(type, value)):
+        return
+    for key in value:
+        if isinstance(key, tuple):
+            raise TypeError(f"the key {key!r} of a dictionary is a tuple, for which JSON has no form")
 
 
 def _json_of(data: bytes) -> bytes:
