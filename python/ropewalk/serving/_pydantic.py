@@ -94,8 +94,7 @@ class Pydantic:
 
     def result(self, form: int, value: Any) -> bytes:
         """See `Checker`."""
-        if type(value) is dict:
-            _check_keys(cast("dict[Any, Any]", value))
+        _check_keys(value)
         if form == JSON:
             return pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=plain)
         import msgspec
@@ -110,17 +109,18 @@ class Pydantic:
 _KEYS = frozenset((str, int))
 
 
-def _check_keys(value: dict[Any, Any]) -> None:
-    """Refuses keys that are tuples, which pydantic writes as texts with commas, as no reader expects.
+def _check_keys(value: object) -> None:
+    """Refuses a dictionary with keys that are tuples, which pydantic writes as texts with commas, as no reader expects.
 
     It looks at the outermost dictionary alone: a walk through all of a result can cost more than writing it.
 
     Raises:
         TypeError: there is one.
     """
-    if _KEYS.issuperset(map(type, value)):
+    keys = cast("dict[object, object]", value)
+    if type(value) is not dict or _KEYS.issuperset(map(type, keys)):
         return
-    for key in value:
+    for key in keys:
         if isinstance(key, tuple):
             raise TypeError(f"the key {key!r} of a dictionary is a tuple, for which JSON has no form")
 
