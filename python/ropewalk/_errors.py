@@ -14,7 +14,7 @@ import errno as _errno
 import pickle
 import queue
 import sys
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple, TypeVar, cast
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, NamedTuple, TypeAlias, TypeVar, cast, get_args
 
 from ropewalk._imported import when_imported
 
@@ -26,8 +26,8 @@ else:
         """Stands in until the program imports the module that has it: see `_be_broken_process_pools`."""
 
 
-#: The statuses that a tool may give to a call.
-TOOL_STATUSES = (
+#: The statuses that a tool may give to a call, by the names of gRPC.
+ToolStatus: TypeAlias = Literal[
     "CANCELLED",
     "UNKNOWN",
     "INVALID_ARGUMENT",
@@ -39,7 +39,8 @@ TOOL_STATUSES = (
     "INTERNAL",
     "UNAVAILABLE",
     "UNAUTHENTICATED",
-)
+]
+TOOL_STATUSES: tuple[ToolStatus, ...] = get_args(ToolStatus)
 
 _Kind = TypeVar("_Kind", bound="RopewalkError")
 
@@ -683,14 +684,14 @@ class ToolError(RopewalkError):
     def __init__(
         self,
         message: str = "",
-        status: str = "FAILED_PRECONDITION",
+        status: ToolStatus = "FAILED_PRECONDITION",
         violations: tuple[tuple[str, str], ...] = (),
     ) -> None:
         if status not in TOOL_STATUSES:
             raise ValueError(f"status must be one of {', '.join(TOOL_STATUSES)}, not {status!r}")
         super().__init__(message)
         #: The status of the call, by the names of gRPC.
-        self.status = status
+        self.status: ToolStatus = status
         #: What is wrong with the arguments: the field, such as ``"items[2].name"``, and why.
         self.violations = tuple(violations)
 

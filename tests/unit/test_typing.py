@@ -187,9 +187,13 @@ WRONG = {
     "another library's setting of a policy": "ropewalk.Retry(max_attempts=3)",
     "another library's setting of a breaker": "ropewalk.CircuitBreaker(fail_max=3)",
     "an argument of an actor's method": 'pool.actor(str, "text").call(str.split, 3)',
+    "a log that there is not": 'ropewalk.serving.Server("app.py", log="loud")',
+    "a form of a log that there is not": 'ropewalk.serving.Server("app.py", log_format="xml")',
+    "a status that there is not": 'ropewalk.serving.ToolError("no tea", "TEAPOT")',
     "a context's argument": 'ropewalk.zmq.asyncio.Context("two")',
 }
 HEAD = """import ropewalk
+import ropewalk.serving
 import ropewalk.zmq.asyncio
 
 

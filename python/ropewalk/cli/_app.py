@@ -50,6 +50,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
             sys.stderr.write(f"  try: {error.hint}\n")
         return CANNOT_GO_ON
     except KeyboardInterrupt:
+        # A text that `exec` ran, as dataclasses do, has left a mark in the interpreter, which would make it end by the
+        # signal instead of with our status. The next text takes it away.
+        exec("")  # noqa: S102
         sys.stderr.write("ropewalk: interrupted\n")
         return INTERRUPTED
     except BrokenPipeError:

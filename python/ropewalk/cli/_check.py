@@ -1,11 +1,11 @@
-"""`ropewalk check`: tries the configuration of a runtime, and compares the contracts of tasks with their code."""
+"""`ropewalk check`: tries configurations of runtimes and servers, and compares contracts of tasks with their code."""
 
 from __future__ import annotations
 
 import json
 import os
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import asdict
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
@@ -16,6 +16,7 @@ from ropewalk.cli._errors import SOME_FAILED, SUCCESS, CommandError
 
 if TYPE_CHECKING:
     from ropewalk.cli._flags import CheckOptions
+    from ropewalk.runtime._config import RuntimeSettings
     from ropewalk.state import Task
     from ropewalk.state.check import Examined
 
@@ -40,18 +41,59 @@ def _check_configuration(path: str) -> int:
     # As `python -m` does, so that the functions that the file names can be imported.
     sys.path.insert(0, os.getcwd())
     try:
-        config = ropewalk.Runtime.check(path)
-    except ropewalk.ConfigError as error:
+        _kind_of(path)(path)
+    except (ropewalk.ConfigError, ropewalk.ServingError) as error:
         sys.stderr.write(f"ropewalk: {error}\n")
         return SOME_FAILED
     except OSError as error:
         raise CommandError(f"cannot read {path}: {error.strerror}") from None
+    return SUCCESS
+
+
+def _kind_of(path: str) -> Callable[[str], object]:
+    """Returns what checks a file of TOML: that of a server's clients, of a server, or of a runtime."""
+    from ropewalk.serving import _clients, _settings
+
+    tables = _settings.tables_of(path)[1]
+    if _clients.TABLE in tables and not {"pools", _settings.TABLE} & tables.keys():
+        return _check_clients
+    return _check_server if _settings.TABLE in tables else _check_runtime
+
+
+def _check_clients(path: str) -> None:
+    from ropewalk.serving._clients import of_file
+
+    for client in of_file(path):
+        # Tokens are never shown.
+        known = [what for what in ("token", "certificate") if getattr(client, what) is not None]
+        tools = "all tools" if client.tools is None else ", ".join(client.tools) or "no tool"
+        print(
+            f"client {client.name}, by its {' and '.join(known)}: {tools}{', admin' if client.admin else ''}"
+        )
+
+
+def _check_server(path: str) -> None:
+    from ropewalk.serving import _settings
+    from ropewalk.serving._pools import pools_of
+
+    settings = _settings.read({}, {}, path).listening()
+    for name in _settings.tables_of(path)[1][_settings.TABLE]:
+        print(f"serve {name}: {getattr(settings, name)!r}")
+    if settings.clients:
+        print(f"clients: {len(settings.clients)}")
+    _print_pools(pools_of(path, None))
+
+
+def _check_runtime(path: str) -> None:
+    _print_pools(ropewalk.Runtime.check(path))
+
+
+def _print_pools(config: RuntimeSettings) -> None:
     for name, settings in config.pools.items():
         note = " (the default)" if name == config.default else ""
         print(f"pool {name}{note}: {', '.join(f'{key}={value!r}' for key, value in settings.items())}")
     for function, name in config.routes.items():
         print(f"route {function}: {name}")
-    return SUCCESS
 
 
 def _check_tasks(targets: list[str], as_json: bool) -> int:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import resource
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sized
 from dataclasses import fields
 from importlib.metadata import PackageNotFoundError, version
 from urllib.parse import urlsplit
 
 import ropewalk
-from ropewalk.serving import _settings
+from ropewalk.serving import _clients, _settings
 
 #: Descriptors of a server besides its connections: listeners, workers, logs.
 _OWN_FILES = 128
@@ -19,6 +19,12 @@ _OWN_FILES = 128
 _PATIENCE = 1.0
 #: What ends the name of a setting that is the path of a file.
 _OF_FILES = ("_file", "_cert", "_key", "_ca")
+
+#: What reads the files of clients.
+_CLIENTS: Mapping[str, Callable[[str], Sized]] = {
+    "token_file": _clients.of_tokens,
+    "clients_file": _clients.of_file,
+}
 
 #: A name, a value, and what to try if that is a problem.
 Said = tuple[str, str, str]
@@ -36,7 +42,10 @@ def findings(config: str | None) -> list[Said]:
         address = getattr(settings, name) or (_settings.DEFAULT_HTTP if name == "http" else None)
         if address is not None:
             said.append(_port(name, address, named))
-    said.extend(_readable(settings))
+    files = list(_readable(settings))
+    said.extend(files)
+    if not any(advice for *_, advice in files):
+        said.extend(_together(settings))
     if settings.otlp is not None:
         said.append(_collector(settings.otlp))
     return said
@@ -89,13 +98,26 @@ def _readable(settings: _settings.Settings) -> Iterator[Said]:
         path: object = getattr(settings, each.name)
         if not each.name.endswith(_OF_FILES) or not isinstance(path, str):
             continue
+        name = f"{each.name}, {path}"
         try:
             with open(path, "rb") as file:
                 file.read(1)
+            # As the server does it.
+            text = f"{len(_CLIENTS[each.name](path))} known" if each.name in _CLIENTS else "can be read"
+        except (ropewalk.ConfigError, ropewalk.ServingError) as error:
+            yield name, "cannot be used", str(error)
         except OSError as error:
-            yield f"{each.name}, {path}", error.strerror or str(error), "the server must be able to read it"
+            yield name, error.strerror or str(error), "the server must be able to read it"
         else:
-            yield f"{each.name}, {path}", "can be read", ""
+            yield name, text, ""
+
+
+def _together(settings: _settings.Settings) -> Iterator[Said]:
+    """Says whether the settings go together; each is right by itself."""
+    try:
+        settings.listening()
+    except (ropewalk.ConfigError, ropewalk.ServingError) as error:
+        yield "settings", "a server would refuse them", str(error)
 
 
 def _collector(url: str) -> Said:

@@ -49,11 +49,12 @@ exit status
   1  SIGTERM, and the time was up                143  stopped by a second SIGTERM
   2  could not start: bad usage, no tools, an address that is taken or public, workers that do not become ready"""
 
-TOP_USAGE = "ropewalk top [URL] [--token-file FILE] [--once]"
+TOP_USAGE = "ropewalk top [URL] [--token-file FILE] [--tls-ca FILE] [--once]"
 
 TOP_ABOUT = """\
 Show in a terminal what a server of tools does: its pools and workers, its tools, and the stack of a worker. URL is the
-server's address, http://127.0.0.1:8080 if it is not given. Where there is no terminal it prints the numbers once."""
+server's address, http://127.0.0.1:8080 if it is not given, or unix:///PATH of its socket. Where there is no terminal it
+prints the numbers once."""
 
 TOP_NOTES = """\
 keys
@@ -80,9 +81,10 @@ exit status
   0 done, 1 the process that has the runs has refused the request, 2 wrong usage or no such journal, run or step."""
 
 CHECK_ABOUT = """\
-Of a file that ends in .toml: read it as the configuration of a ropewalk.Runtime, check every setting, and start
-nothing. Of a module, or of a file that ends in .py: import it, and compare the contract of each task, as @task of
-ropewalk.state declares it, with what the source of the task reads and writes."""
+Of a file that ends in .toml: read it as the configuration of a ropewalk.Runtime, of a server if it has a table [serve],
+or as a server's clients if it has [clients.NAME]; check every setting, and start nothing. No token is printed.
+Of a module, or of a file that ends in .py: import it, and compare the contract of each task, as @task of ropewalk.state
+declares it, with what the source of the task reads and writes."""
 
 CHECK_NOTES = """\
 tasks
@@ -501,7 +503,18 @@ SERVE_FLAGS: tuple[Flag, ...] = (
 )
 
 TOP_FLAGS: tuple[Flag, ...] = (
-    Flag(("--token-file",), "options", "send the first token in FILE.", {"metavar": "FILE"}),
+    Flag(
+        ("--token-file",),
+        "options",
+        "send the first token in FILE; by default that of ROPEWALK_TOKEN of the environment, if it is set.",
+        {"metavar": "FILE"},
+    ),
+    Flag(
+        ("--tls-ca",),
+        "options",
+        "trust a server at https:// whose certificate is of an authority in this PEM file.",
+        {"metavar": "FILE"},
+    ),
     Flag(("--once",), "options", "print the numbers once, as where there is no terminal.", _SWITCH),
 )
 
@@ -659,6 +672,7 @@ class TopOptions:
 
     url: str
     token_file: str | None
+    tls_ca: str | None
     once: bool
 
 

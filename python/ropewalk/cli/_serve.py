@@ -12,7 +12,7 @@ import ropewalk
 from ropewalk._target import TargetError
 from ropewalk.cli._errors import CommandError
 from ropewalk.cli._flags import ServeOptions
-from ropewalk.serving import Server, _logs
+from ropewalk.serving import Server, _logs, _settings
 
 
 def run_serve(options: ServeOptions) -> int:
@@ -39,8 +39,12 @@ def run_serve(options: ServeOptions) -> int:
 def _refused(error: Exception) -> CommandError:
     if isinstance(error.__cause__, TargetError):
         return CommandError(error.__cause__.problem, error.__cause__.hint)
-    # The others say what to try themselves.
-    return CommandError(str(error), error.remedy if isinstance(error, ropewalk.ConfigError) else "")
+    if not isinstance(error, ropewalk.ConfigError):
+        # These say what to try themselves.
+        return CommandError(str(error))
+    if error.place == _settings.ENVIRONMENT:
+        return CommandError(str(error), f"correct the variable, or unset {error.key}")
+    return CommandError(str(error), error.remedy)
 
 
 def _show(server: Server, app: str, began: float) -> None:

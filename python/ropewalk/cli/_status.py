@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import http.client
 import json
+import socket
+import ssl
 from collections.abc import Iterator
 from typing import Any, TypeAlias
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote
 
 from ropewalk.cli._errors import CommandError
+from ropewalk.client._http import is_header_value, place_of
 
 #: A document of a server, or a part of one.
 Document: TypeAlias = dict[str, Any]
@@ -19,25 +22,58 @@ _SILENCE = 10.0
 _LONGEST = 64 << 20
 
 
+class _Socket(http.client.HTTPConnection):
+    """A connection by a unix socket."""
+
+    def __init__(self, path: str) -> None:
+        super().__init__("localhost", timeout=_SILENCE)
+        self._path = path
+
+    def connect(self) -> None:
+        """Connects to the socket's file."""
+        self.sock = socket.socket(socket.AF_UNIX)
+        self.sock.settimeout(_SILENCE)
+        self.sock.connect(self._path)
+
+
+def checked_token(token: str | None) -> str | None:
+    """Returns a token that a header can carry; it is not shown.
+
+    Raises:
+        CommandError: it is none.
+    """
+    if token is not None and not (is_header_value(token) and " " not in token):
+        raise CommandError("the token must be ASCII without spaces")
+    return token
+
+
 class Source:
     """A server that shows what goes on."""
 
-    def __init__(self, url: str, token: str | None = None) -> None:
-        """Takes the address of a server, and the token that it asks for.
+    def __init__(self, url: str, token: str | None = None, tls: ssl.SSLContext | None = None) -> None:
+        """Takes the address of a server, the token that it asks for, and what to trust at ``https``.
 
         Raises:
             CommandError: it is no address.
         """
-        parts = urlsplit(url if "://" in url else f"http://{url}")
+        url = url if "://" in url else f"http://{url}"
         try:
-            self._host, self._port = parts.hostname or "", parts.port
-        except ValueError:
-            self._host = ""
-        if parts.scheme not in ("http", "https") or not self._host:
-            raise CommandError(f"{url!r} is no address of a server", "write it as in http://127.0.0.1:8080")
-        self._kind = http.client.HTTPSConnection if parts.scheme == "https" else http.client.HTTPConnection
-        self.url = f"{parts.scheme}://{parts.netloc}"
+            self._place = place_of(url, tls)
+        except ValueError as error:
+            # Its text shows no address with a password in it.
+            raise CommandError(f"this is no address of a server: {error}") from None
+        if tls is not None and self._place.tls is None:
+            raise CommandError(f"--tls-ca is for a server at https://, not {url!r}")
+        self.url = url.rstrip("/")
         self._headers = {} if token is None else {"Authorization": f"Bearer {token}"}
+
+    def _connection(self) -> http.client.HTTPConnection:
+        place = self._place
+        if place.path:
+            return _Socket(place.path)
+        if place.tls is not None:
+            return http.client.HTTPSConnection(place.host, place.port, timeout=_SILENCE, context=place.tls)
+        return http.client.HTTPConnection(place.host, place.port, timeout=_SILENCE)
 
     def once(self) -> Document:
         """Returns the document as it is now.
@@ -53,7 +89,7 @@ class Source:
         Raises:
             CommandError: the server cannot be reached, refuses, or has left.
         """
-        connection = self._kind(self._host, self._port, timeout=_SILENCE)
+        connection = self._connection()
         try:
             response = self._answer(connection, "GET", "/v1/status/events")
             while line := response.readline(_LONGEST):
@@ -73,7 +109,7 @@ class Source:
         return dict(self._ask("POST", f"/v1/workers/{quote(pool, safe='')}/{worker}/stack"))
 
     def _ask(self, method: str, path: str) -> Any:
-        connection = self._kind(self._host, self._port, timeout=_SILENCE)
+        connection = self._connection()
         try:
             return json.loads(self._answer(connection, method, path).read())
         except (OSError, http.client.HTTPException, ValueError) as error:
@@ -84,12 +120,14 @@ class Source:
     def _answer(
         self, connection: http.client.HTTPConnection, method: str, path: str
     ) -> http.client.HTTPResponse:
-        connection.request(method, path, headers=self._headers)
+        connection.request(method, self._place.prefix + path, headers=self._headers)
         response = connection.getresponse()
         if response.status == 200:
             return response
         if response.status == 401:
-            raise CommandError(f"{self.url} asks for a token", "give it with --token-file FILE")
+            raise CommandError(
+                f"{self.url} asks for a token", "give it with --token-file FILE, or ROPEWALK_TOKEN"
+            )
         if response.status == 404 and path.startswith("/v1/status"):
             raise CommandError(
                 f"{self.url} has no dashboard", "is it a ropewalk serve without --no-dashboard?"

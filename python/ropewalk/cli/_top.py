@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import ssl
 import sys
 from pathlib import Path
 
 from ropewalk.cli._errors import CommandError
 from ropewalk.cli._flags import TopOptions
-from ropewalk.cli._status import TOOLS, WORKERS, Document, Source, summary, tools, workers
+from ropewalk.cli._status import TOOLS, WORKERS, Document, Source, checked_token, summary, tools, workers
+from ropewalk.client._calls import VARIABLE
 
 
 def run_top(options: TopOptions) -> int:
@@ -16,7 +19,7 @@ def run_top(options: TopOptions) -> int:
     Raises:
         CommandError: the server cannot be read, or Textual is missing.
     """
-    source = Source(options.url, _token(options.token_file))
+    source = Source(options.url, _token(options.token_file), _trust(options.tls_ca))
     if options.once or not (sys.stdout.isatty() and sys.stdin.isatty()):
         _show(source.once())
         return 0
@@ -35,14 +38,25 @@ def run_top(options: TopOptions) -> int:
 
 def _token(path: str | None) -> str | None:
     if path is None:
-        return None
+        # As for a client of `ropewalk.client`.
+        return checked_token(os.environ.get(VARIABLE) or None)
     try:
         lines = Path(path).read_text(encoding="utf-8").split()
     except (OSError, UnicodeDecodeError) as error:
         raise CommandError(f"the file of tokens {path!r} cannot be read: {error}") from None
     if not lines:
         raise CommandError(f"the file of tokens {path!r} has none")
-    return lines[0]
+    return checked_token(lines[0])
+
+
+def _trust(path: str | None) -> ssl.SSLContext | None:
+    if path is None:
+        return None
+    try:
+        return ssl.create_default_context(cafile=path)
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CommandError(f"the file of authorities {path!r} cannot be used: {reason}") from None
 
 
 def _show(document: Document) -> None:

@@ -418,8 +418,7 @@ class AsyncClient:
     async def _items(self, one: Try) -> AsyncGenerator[Any, None]:
         exchange = await self._opened(one)
         with contextlib.closing(exchange):
-            if exchange.answer.headers.get("content-type") != "text/event-stream":
-                raise CallFailed("the answer is no stream: use `call`", "FAILED_PRECONDITION")
+            one.check_streams(exchange.answer)
             events = Events()
             async for part in exchange.parts():
                 for name, text in events.feed(part):
@@ -434,6 +433,7 @@ class AsyncClient:
                 sent = True
                 exchange = await self._begin(connection, one)
                 with contextlib.closing(exchange):
+                    one.check_plain(exchange.answer)
                     return read(exchange.answer, await exchange.body())
             except CallFailed as failure:
                 await asyncio.sleep(one.pause(failure, sent=sent))

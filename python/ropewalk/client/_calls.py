@@ -38,6 +38,8 @@ _MOST_BACKOFF = 5.0
 #: A name that a URL can carry as it is; the server has no other tools.
 _TOOL = re.compile(r"[A-Za-z0-9_.-]{1,64}")
 _METADATA = re.compile(r"[a-z0-9_.-]{1,256}")
+#: Where tools are called.
+_TOOLS = "/v1/tools/"
 _RANDOM = random.SystemRandom()
 
 #: The statuses of what is no answer of a server of tools, but of something before it.
@@ -106,6 +108,9 @@ def settings(
         TypeError, ValueError: one is invalid.
     """
     token = os.environ.get(VARIABLE) if token is None else token
+    if token is not None and not isinstance(cast("object", token), str):
+        # Not shown, as below.
+        raise TypeError(f"token must be a text or None, not one of type {type(token).__name__}")
     if token is not None and (not token or not is_header_value(token) or " " in token):
         # Not shown: it is a secret.
         raise ValueError(f"token, or {VARIABLE} of the environment, must be ASCII without spaces")
@@ -131,9 +136,14 @@ def checked_metadata(metadata: Mapping[str, str] | None) -> Mapping[str, str]:
     """Checks what is sent beside the arguments: a server would drop what a header cannot carry.
 
     Raises:
+        TypeError: it is no mapping of texts.
         ValueError: a name or a text is none that a header can carry.
     """
+    if metadata is not None and not isinstance(cast("object", metadata), Mapping):
+        raise TypeError(f"metadata must be a mapping of texts or None, not {metadata!r}")
     for name, value in (metadata or {}).items():
+        if not (isinstance(cast("object", name), str) and isinstance(cast("object", value), str)):
+            raise TypeError(f"metadata must have texts for names and values, not {name!r}: {value!r}")
         if not _METADATA.fullmatch(name):
             raise ValueError(f"a name in metadata must be of the characters a-z 0-9 _ . - and not {name!r}")
         if not is_header_value(value):
@@ -145,16 +155,16 @@ def of_tool(tool: str) -> str:
     """Returns the path at which a tool is called.
 
     Raises:
-        ValueError: no tool has such a name.
+        TypeError, ValueError: no tool has such a name.
     """
-    return f"/v1/tools/{_named('tool', tool)}"
+    return f"{_TOOLS}{_named('tool', tool)}"
 
 
 def of_session(name: str) -> str:
     """Returns the path at which a session is opened.
 
     Raises:
-        ValueError: no session has such a name.
+        TypeError, ValueError: no session has such a name.
     """
     return f"/v1/sessions/{_named('session', name)}"
 
@@ -163,12 +173,14 @@ def of_method(path: str, method: str) -> str:
     """Returns the path at which a method of an open session is called.
 
     Raises:
-        ValueError: no method has such a name.
+        TypeError, ValueError: no method has such a name.
     """
     return f"{path}/{_named('method', method)}"
 
 
 def _named(what: str, name: str) -> str:
+    if not isinstance(cast("object", name), str):
+        raise TypeError(f"the name of a {what} must be a text, not {name!r}")
     if not _TOOL.fullmatch(name):
         raise ValueError(f"there can be no {what} named {name!r}")
     return name
@@ -176,6 +188,8 @@ def _named(what: str, name: str) -> str:
 
 #: What a caller reads: JSON, the events of a stream, or an array if there is one.
 JSON, EVENTS = "application/json", "text/event-stream"
+#: The items of a stream for a caller that asked for no events.
+_LINES = "application/jsonl"
 _ARRAYS = f"{_arrays.MEDIA_TYPE}, {JSON}"
 
 
@@ -263,6 +277,38 @@ class Try:
         if self._end is not None and time.monotonic() + pause >= self._end:
             raise failure
         return pause
+
+    def check_plain(self, answer: Answer) -> None:
+        """Refuses an answer that is a stream, which may have no end.
+
+        Raises:
+            CallFailed: it is one.
+        """
+        if answer.status == 200 and _media_type(answer) in (_LINES, EVENTS):
+            what, by, name = self._called()
+            raise CallFailed(
+                f"{what} streams its items: read them by {by}.stream({name!r}, ...)", "FAILED_PRECONDITION"
+            )
+
+    def check_streams(self, answer: Answer) -> None:
+        """Refuses an answer that is no stream.
+
+        Raises:
+            CallFailed: it is none.
+        """
+        if _media_type(answer) != EVENTS:
+            what, by, name = self._called()
+            raise CallFailed(
+                f"{what} gives one result, and no stream: call it by {by}.call({name!r}, ...)",
+                "FAILED_PRECONDITION",
+            )
+
+    def _called(self) -> tuple[str, str, str]:
+        """Returns what is called, the object of the program that calls it, and its name."""
+        name = self.path.rpartition("/")[2]
+        if self.path.startswith(_TOOLS):
+            return f"the tool {name!r}", "client", name
+        return f"the method {name!r} of the session", "session", name
 
 
 def late() -> CallTimeout:
@@ -361,6 +407,10 @@ def _plain(value: Any) -> Any:
     raise TypeError(f"an argument of type {type(value).__name__!r} cannot be written as JSON")
 
 
+def _media_type(answer: Answer) -> str:
+    return answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+
+
 def result(answer: Answer, body: bytes) -> Any:
     """Returns the result that an answer has.
 
@@ -371,7 +421,7 @@ def result(answer: Answer, body: bytes) -> Any:
         raise failure_of(answer, body)
     if answer.status == 204:
         return None
-    media_type = answer.headers.get("content-type", "").partition(";")[0].strip().lower()
+    media_type = _media_type(answer)
     if media_type == "application/octet-stream":
         return body
     if media_type == _arrays.MEDIA_TYPE:

@@ -48,6 +48,8 @@ def place_of(url: str, tls: ssl.SSLContext | None) -> Place:
     """
     if not isinstance(url, str):  # pyright: ignore[reportUnnecessaryIsInstance]
         raise TypeError(f"url must be a text such as 'http://127.0.0.1:8080', not {url!r}")
+    if tls is not None and not isinstance(tls, ssl.SSLContext):  # pyright: ignore[reportUnnecessaryIsInstance]
+        raise TypeError(f"tls must be an ssl.SSLContext or None, not {tls!r}")
     parts = urlsplit(url)
     if parts.scheme == "unix" and not parts.netloc and parts.path not in ("", "/"):
         return Place("localhost", 80, unquote(parts.path), None, "")

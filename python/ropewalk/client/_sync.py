@@ -428,8 +428,7 @@ class Client:
     def _items(self, one: Try) -> Generator[Any, None, None]:
         exchange = self._opened(one)
         with contextlib.closing(exchange):
-            if exchange.answer.headers.get("content-type") != "text/event-stream":
-                raise CallFailed("the answer is no stream: use `call`", "FAILED_PRECONDITION")
+            one.check_streams(exchange.answer)
             events = Events()
             for part in exchange.parts():
                 for name, text in events.feed(part):
@@ -444,6 +443,7 @@ class Client:
                 sent = True
                 exchange = self._begin(connection, one)
                 with contextlib.closing(exchange):
+                    one.check_plain(exchange.answer)
                     return read(exchange.answer, exchange.body())
             except CallFailed as failure:
                 time.sleep(one.pause(failure, sent=sent))

@@ -288,7 +288,18 @@ def _unknown(
     if prefix and key in spellings:
         meant = f" Ropewalk has {spellings[key]}."
     full = f"{prefix}.{_quoted(key)}" if prefix else _quoted(key)
-    return _refused(place, full, "is not a setting", value, known, meant)
+    # A text is not shown: the key may be that of a token.
+    error = _refused(place, full, "is not a setting", None if _has_text(value) else value, known, meant)
+    error.value = value
+    return error
+
+
+def _has_text(value: object) -> bool:
+    if isinstance(value, Mapping):
+        return any(map(_has_text, cast("Mapping[object, object]", value).values()))
+    if isinstance(value, list):
+        return any(map(_has_text, cast("list[object]", value)))
+    return isinstance(value, str)
 
 
 def _refused(

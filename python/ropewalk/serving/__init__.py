@@ -15,13 +15,13 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from ropewalk._errors import ServingError, ToolError
+from ropewalk._errors import ServingError, ToolError, ToolStatus
 from ropewalk.serving._tool import Tool, tool
 
 if TYPE_CHECKING:
     from ropewalk.serving._server import Server
 
-__all__ = ["Server", "ServingError", "Tool", "ToolError", "tool"]
+__all__ = ["Server", "ServingError", "Tool", "ToolError", "ToolStatus", "tool"]
 
 
 def __getattr__(name: str) -> object:

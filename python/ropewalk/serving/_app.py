@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import sys
 import time
 from collections.abc import Callable, Mapping
@@ -9,15 +10,15 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from ropewalk._errors import ConfigError, ServingError
-from ropewalk._target import Place, TargetError, find_module, module_at
+from ropewalk._errors import ServingError
+from ropewalk._target import Place, TargetError, find_module
 from ropewalk.pool.parent._cores import usable_cores
 from ropewalk.pool.parent._spawn import preload_complaints
 from ropewalk.runtime import _config
-from ropewalk.runtime._lines import located
 from ropewalk.runtime._runtime import Runtime
-from ropewalk.serving import _settings
 from ropewalk.serving._described import Described, DescribedSession, check_names, describe
+from ropewalk.serving._loading import load
+from ropewalk.serving._pools import pools_of
 from ropewalk.serving._sessions import Session
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool
@@ -27,15 +28,6 @@ from ropewalk.serving._worker import Call, Warmup, tools_of
 _CAPACITY = 1024
 #: How often an idempotent tool may be run again.
 _RETRIES = 2
-#: The name of the pool of a server without a configuration.
-_POOL = "tools"
-#: Settings of pools that a server has no use for, and why.
-_NOT_FOR_TOOLS = {
-    "kind": "tools run in worker processes, kind='process'",
-    "retries": "a tool that may be run again says so itself: @tool(idempotent=True)",
-    "priority": "calls of tools have no priorities",
-    "writable": "the arguments of tools are copies",
-}
 #: Seconds between two looks at whether a pool has its first worker.
 _POLL = 0.005
 
@@ -73,7 +65,7 @@ class App:
         for signature in (*self._signatures.values(), *of_sessions):
             # Before any worker is started.
             signature.input_schema()
-        self._pools = _pools(config, workers)
+        self._pools = pools_of(config, workers)
         self._routes = _routed(self._pools, self.tools)
 
     def begin(self, inspected: str | None, made: Callable[[Runtime], object]) -> Begun:
@@ -112,9 +104,10 @@ class App:
             modules.append("ropewalk.serving._inspected")
         if preload and self.place.module is not None:
             modules.append(self.place.module)
+        start = secrets.token_hex(8)
         for name, settings in pools.items():
             names = tuple(tool for tool, pool in self._routes.items() if pool == name)
-            settings["warmup"] = Warmup(self.place, names, settings.get("warmup"), inspected)
+            settings["warmup"] = Warmup(self.place, names, settings.get("warmup"), inspected, start)
             settings["preload"] = [*settings.get("preload", ()), *modules]
             settings.setdefault("capacity", _CAPACITY)
         return Runtime(pools, default=self._pools.default, routes=self._pools.routes)
@@ -167,7 +160,7 @@ def _starts_threads(runtime: Runtime, name: str) -> bool:
 def _loaded(app: str) -> tuple[Place, dict[str, Tool]]:
     try:
         place = find_module(app)
-        tools = tools_of(module_at(place))
+        tools = tools_of(load(place))
     except TargetError as error:
         raise ServingError(f"{error.problem}. {error.hint or ServingError.remedy}") from error
     except ValueError as error:
@@ -175,33 +168,6 @@ def _loaded(app: str) -> tuple[Place, dict[str, Tool]]:
     if not tools:
         raise ServingError(f"{app!r} has no tools. Put @tool of ropewalk.serving above a function of it")
     return place, tools
-
-
-def _pools(path: str | None, workers: int | None) -> _config.RuntimeSettings:
-    """Returns the settings of the pools: those of the file, or one pool."""
-    tables: Mapping[str, Any] = {} if path is None else _settings.tables_of(path)[1]
-    if path is not None and any(key in tables for key in ("pools", "default", "routes", "eager")):
-        if workers is not None:
-            raise ServingError(f"workers is for a server without pools of its own, and {path} has some")
-        made = _config.from_toml(path)
-    else:
-        of_pool = {} if workers is None else {"workers": workers}
-        unknown = [key for key in tables if key != _settings.TABLE]
-        if unknown:
-            # Its error names the key, and what is allowed.
-            assert path is not None
-            _config.from_toml(path)
-        made = _config.checked("Server()", {_POOL: of_pool}, None, {}, False)
-    pools: dict[str, Any] = {}
-    for name, settings in made.pools.items():
-        for key, why in _NOT_FOR_TOOLS.items():
-            if key in settings and not (key == "kind" and settings[key] in ("auto", "process")):
-                full, value = f"pools.{name}.{key}", settings[key]
-                assert path is not None
-                error = ConfigError(f"{path}: {full} = {value!r}: {why}.", path, full, value)
-                raise located(error, _settings.tables_of(path)[0])
-        pools[name] = {**settings, "kind": "process"}
-    return _config.RuntimeSettings(pools, made.default, made.routes, made.eager)
 
 
 def _routed(pools: _config.RuntimeSettings, tools: Mapping[str, Tool]) -> dict[str, str]:

@@ -91,17 +91,22 @@ def of_tokens(path: str, *, admin: bool = False) -> tuple[Client, ...]:
     Raises:
         ServingError: it cannot be used.
     """
-    lines = _text("the file of tokens", path).splitlines()
-    found = [line.strip() for line in lines if line.strip()]
+    found: list[Client] = []
+    for number, line in enumerate(_text("the file of tokens", path).splitlines(), 1):
+        token = line.strip()
+        if not token:
+            continue
+        try:
+            found.append(Client(token=_token(token), admin=admin))
+        except ValueError as error:
+            raise ServingError(
+                f"the file of tokens {path!r}, line {number}: a token {error}. {ServingError.remedy}"
+            ) from None
     if not found:
         raise ServingError(
             f"the file of tokens {path!r} has none: write one on each line. {ServingError.remedy}"
         )
-    if not all(map(_is_token, found)):
-        raise ServingError(
-            f"the file of tokens {path!r} has one that a header cannot carry: use ASCII without spaces"
-        )
-    return tuple(Client(token=_digest(token), admin=admin) for token in found)
+    return tuple(found)
 
 
 def _text(what: str, path: str) -> str:

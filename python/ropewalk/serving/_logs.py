@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import os
 import sys
 from collections.abc import Generator
 from contextlib import contextmanager
@@ -22,8 +23,41 @@ Logged: TypeAlias = tuple[
 
 #: The logger of servers.
 LOG = logging.getLogger("ropewalk.serving")
+#: The attribute of a record that names the start of workers in which it was made.
+_START = "ropewalk_start"
+#: Starts that are remembered, and what is said of each: causes may differ by an address or a number.
+_MOST_STARTS, _MOST_SAID = 8, 8
 # A program without handlers of its own has nothing printed, as `logging` asks of libraries.
 LOG.addHandler(logging.NullHandler())
+
+
+class _Once(logging.Filter):
+    """Drops a record of a worker that says what one of another worker of the same start has said."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        #: Starts whose workers have failed: what they have said. The thread that receives the records has it alone.
+        self._said: dict[str, set[tuple[str, str]]] = {}
+
+    def filter(self, record: logging.LogRecord) -> bool:
+        """Whether the record is new; the mark of its start is taken off."""
+        start: object = vars(record).get(_START)
+        if not isinstance(start, str) or record.process == os.getpid():
+            return True
+        delattr(record, _START)
+        if start not in self._said and len(self._said) >= _MOST_STARTS:
+            del self._said[next(iter(self._said))]
+        said = self._said.setdefault(start, set())
+        text = (record.getMessage(), record.exc_text or "")
+        is_new = text not in said and len(said) < _MOST_SAID
+        if is_new:
+            said.add(text)
+        return is_new
+
+
+#: The logger of the pools, whose records a program without handlers sees on standard error.
+_POOLS = logging.getLogger("ropewalk")
+_POOLS.addFilter(_Once())
 #: What every record has; the rest is what its maker has added.
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
@@ -68,6 +102,21 @@ def write(calls: list[Logged], dropped: int) -> None:
         LOG.warning("%d records of calls were dropped: they came faster than they were written", dropped)
 
 
+def report(what: str, error: BaseException, start: str) -> None:
+    """Logs in a worker why it is not fit for tasks; the server's process logs that once for each start of workers."""
+    _POOLS.error("%s", what, exc_info=error, extra={_START: start})
+
+
+def fail(what: str, error: Exception) -> None:
+    """Logs that something failed, and why: the first line of the error, and the others below it, as a traceback is."""
+    if not LOG.isEnabledFor(logging.ERROR):
+        return
+    first, _, others = str(error).partition("\n")
+    record = LOG.makeRecord(LOG.name, logging.ERROR, "", 0, "%s: %s", (what, first), None)
+    record.exc_text = others or None
+    LOG.handle(record)
+
+
 class Json(logging.Formatter):
     """A record as one line of JSON, with all that was added to it."""
 
@@ -82,7 +131,14 @@ class Json(logging.Formatter):
         }
         if record.exc_info:
             line["exception"] = self.formatException(record.exc_info)
-        added = {key: value for key, value in vars(record).items() if key not in _OWN and key not in line}
+        elif record.exc_text:
+            # That of a worker comes as a text.
+            line["exception"] = record.exc_text
+        added = {
+            key: value
+            for key, value in vars(record).items()
+            if key not in _OWN and key not in line and not key.startswith("_ropewalk")
+        }
         try:
             return json.dumps(line | added, default=str, allow_nan=False)
         except (TypeError, ValueError, RecursionError):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Any, NotRequired
+from typing import Any, NotRequired, cast
 
 import pydantic
 import pydantic_core
@@ -94,6 +94,7 @@ class Pydantic:
 
     def result(self, form: int, value: Any) -> bytes:
         """See `Checker`."""
+        _check_keys(value)
         if form == JSON:
             return pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=plain)
         import msgspec
@@ -102,6 +103,26 @@ class Pydantic:
             value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain
         )
         return msgspec.msgpack.encode(made)
+
+
+#: Keys that need no look at each.
+_KEYS = frozenset((str, int))
+
+
+def _check_keys(value: object) -> None:
+    """Refuses a dictionary with keys that are tuples, which pydantic writes as texts with commas, as no reader expects.
+
+    It looks at the outermost dictionary alone: a walk through all of a result can cost more than writing it.
+
+    Raises:
+        TypeError: there is one.
+    """
+    keys = cast("dict[object, object]", value)
+    if type(value) is not dict or _KEYS.issuperset(map(type, keys)):
+        return
+    for key in keys:
+        if isinstance(key, tuple):
+            raise TypeError(f"the key {key!r} of a dictionary is a tuple, for which JSON has no form")
 
 
 def _json_of(data: bytes) -> bytes:

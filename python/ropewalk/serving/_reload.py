@@ -187,7 +187,7 @@ def reload_and_log(server: Server) -> bool:
     except Exception as error:
         # Whatever it was, the thread must see the next change, too.
         if not server._is_closed:
-            _logs.LOG.error("not loaded again: %s", error)
+            _logs.fail("not loaded again", error)
         return False
     _logs.LOG.info("loaded again in %.1f s", time.monotonic() - began)
     return True

@@ -9,7 +9,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from types import TracebackType
-from typing import TYPE_CHECKING, Any, Literal, Never, Self
+from typing import TYPE_CHECKING, Any, Literal, Never, Self, cast
 
 from ropewalk._checked import checked_count, checked_limit
 from ropewalk._errors import ServingError, of_thread
@@ -20,8 +20,9 @@ from ropewalk.serving._clients import together
 from ropewalk.serving._dashboard import Beside, Inspected
 from ropewalk.serving._failures import explain
 from ropewalk.serving._gateway import gateway_of
+from ropewalk.serving._loading import check_may_serve
 from ropewalk.serving._renewed import Renewal
-from ropewalk.serving._settings import Settings
+from ropewalk.serving._settings import LogFormat, LoggedCalls, Settings
 from ropewalk.serving._signals import Arrivals, signals
 from ropewalk.serving._standard import Standard
 from ropewalk.serving._tool import Tool
@@ -46,7 +47,7 @@ class Server:
 
     Args:
         app: the file or the module with the tools: ``"app.py"``, ``"package.module"``. Tools that it imports are
-            served, too. Workers load it, so it must not start a server while it is imported.
+            served, too. Workers load it, so it must not make a server while it is imported; that is refused.
         http: the address of HTTP; port 0 is any free port. Without `http`, `grpc` and `stdio` it is
             ``"127.0.0.1:8080"``.
         grpc: the address of gRPC.
@@ -125,22 +126,28 @@ class Server:
         insecure: bool | None = None,
         otlp: str | None = None,
         otlp_ca: str | os.PathLike[str] | None = None,
-        log: str | None = None,
-        log_format: str | None = None,
+        log: LoggedCalls | None = None,
+        log_format: LogFormat | None = None,
         cache_size: int | str | None = None,
         reload: bool | None = None,
         zmq: str | None = None,
         dashboard: bool | None = None,
     ) -> None:
         """Checks the settings, and loads the tools. It starts nothing."""
-        self._path = None if config is None else os.fspath(config)
+        check_may_serve()
+        file = _path("app", app)
+        if not file:
+            raise TypeError(
+                f"app must be a file or a module, as in 'app.py' or 'package.module', not {app!r}"
+            )
+        self._path = _path("config", config)
         self._given = {
             "http": http,
             "grpc": grpc,
-            "unix": _path(unix),
-            "tls_cert": _path(tls_cert),
-            "tls_key": _path(tls_key),
-            "tls_client_ca": _path(tls_client_ca),
+            "unix": _path("unix", unix),
+            "tls_cert": _path("tls_cert", tls_cert),
+            "tls_key": _path("tls_key", tls_key),
+            "tls_client_ca": _path("tls_client_ca", tls_client_ca),
             "stdio": stdio,
             "threads": threads,
             "max_request": max_request,
@@ -149,13 +156,13 @@ class Server:
             "head_timeout": head_timeout,
             "write_timeout": write_timeout,
             "drain_timeout": drain_timeout,
-            "token_file": _path(token_file),
-            "clients_file": _path(clients_file),
+            "token_file": _path("token_file", token_file),
+            "clients_file": _path("clients_file", clients_file),
             "rate": rate,
             "burst": burst,
             "insecure": insecure,
             "otlp": otlp,
-            "otlp_ca": _path(otlp_ca),
+            "otlp_ca": _path("otlp_ca", otlp_ca),
             "log": log,
             "log_format": log_format,
             "cache_size": cache_size,
@@ -167,7 +174,7 @@ class Server:
         # What the files are like before they are read.
         self._renewal = Renewal(read.files(), self._renewed)
         self._settings: Settings = read.listening()
-        self._file = os.fspath(app)
+        self._file = file
         self._workers = None if workers is None else checked_count("workers", workers, 1)
         # Loading the file may print.
         self._standard = Standard() if self._settings.stdio else None
@@ -236,7 +243,7 @@ class Server:
         return self._settings.stdio
 
     @property
-    def log_format(self) -> str | None:
+    def log_format(self) -> LogFormat | None:
         """How `wait` writes what is logged; `None` if that is left to the program."""
         return self._settings.log_format
 
@@ -348,7 +355,7 @@ class Server:
             self.reload_credentials()
         except Exception as error:
             # The thread must see the next change, too.
-            _logs.LOG.error("what has changed is not used, and the former stays: %s", error)
+            _logs.fail("what has changed is not used, and the former stays", error)
         else:
             _logs.LOG.info("clients and certificates were read again")
 
@@ -559,5 +566,10 @@ class Server:
         self._write_log()
 
 
-def _path(path: str | os.PathLike[str] | None) -> str | None:
-    return None if path is None else os.fspath(path)
+def _path(name: str, path: str | os.PathLike[str] | None) -> str | None:
+    if path is None:
+        return None
+    text: object = os.fspath(path) if isinstance(cast("object", path), (str, os.PathLike)) else None
+    if not isinstance(text, str):
+        raise TypeError(f"{name} must be a path, as a text or a pathlib.Path, not {path!r}")
+    return text

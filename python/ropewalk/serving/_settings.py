@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ipaddress
+import os
 import re
 import tomllib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, cast
+from typing import Any, Literal, TypeAlias, cast, get_args
 
 from ropewalk._checked import checked_count, checked_seconds, checked_switch
 from ropewalk._errors import ConfigError, ServingError
@@ -17,9 +18,15 @@ from ropewalk.runtime._lines import located
 from ropewalk.serving import _clients
 from ropewalk.serving._clients import Client
 
+#: Which calls leave a record.
+LoggedCalls: TypeAlias = Literal["nothing", "failures", "calls"]
+#: How records are written.
+LogFormat: TypeAlias = Literal["text", "json"]
 #: The table of the file, and the beginning of the variables of the environment.
 TABLE = "serve"
 PREFIX = "ROPEWALK_SERVE_"
+#: The place of an error in a variable.
+ENVIRONMENT = "the environment"
 #: Seconds that a limit may have: what is longer, infinity included, is no time that clocks can be asked to wait for.
 LONGEST = 365 * 86400.0
 #: Where a server listens if nothing says so.
@@ -71,9 +78,9 @@ class Settings:
     #: The authorities of an encrypted collector's certificate; by default those that the system knows.
     otlp_ca: str | None = None
     #: Which calls are logged: ``"nothing"``, ``"failures"`` or ``"calls"``.
-    log: str = "failures"
+    log: LoggedCalls = "failures"
     #: How `Server.wait` writes records of `logging`, ``"text"`` or ``"json"``; `None` leaves that to the program.
-    log_format: str | None = None
+    log_format: LogFormat | None = None
     #: Bytes of results that are kept for tools with `cache_ttl`.
     cache_size: int = 64 << 20
     #: Where calls come as messages of ZeroMQ.
@@ -179,8 +186,12 @@ def _is_local_endpoint(endpoint: str) -> bool:
         return host in ("localhost", "lo")
 
 
+#: How the endpoint of a socket begins: its path follows, or ``@`` and an abstract name.
+_IPC = "ipc://"
+
+
 def _endpoint(name: str, value: object) -> str:
-    if not isinstance(value, str) or not value.startswith(("tcp://", "ipc://")):
+    if not isinstance(value, str) or not value.startswith(("tcp://", _IPC)):
         raise ValueError(
             f"{name} must be an endpoint as in 'tcp://127.0.0.1:5555' or 'ipc:///run/tools.sock', not {value!r}"
         )
@@ -255,8 +266,8 @@ CHECKS: Mapping[str, Callable[[str, object], Any]] = {
     "insecure": checked_switch,
     "otlp": _url,
     "otlp_ca": _path,
-    "log": _choice("nothing", "failures", "calls"),
-    "log_format": _choice("text", "json"),
+    "log": _choice(*get_args(LoggedCalls)),
+    "log_format": _choice(*get_args(LogFormat)),
     "cache_size": _bytes,
     "reload": checked_switch,
     "zmq": _endpoint,
@@ -288,10 +299,11 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
         if check is None:
             allowed = tuple(PREFIX + each.upper() for each in CHECKS)
             raise ConfigError(
-                f"the environment: {variable} is not a setting. Allowed: {', '.join(allowed)}",
-                "the environment",
+                f"{ENVIRONMENT}: {variable} is not a setting. Allowed: {', '.join(allowed)}",
+                ENVIRONMENT,
                 variable,
-                text,
+                # Its text is not kept: it may be a token.
+                None,
                 allowed,
             )
         value: Any = {"true": True, "1": True, "false": False, "0": False}.get(text.lower(), text)
@@ -299,7 +311,7 @@ def _of_environment(environment: Mapping[str, str]) -> dict[str, Any]:
             value = int(text) if text.isdecimal() else text
         elif check is not checked_switch:
             value = text
-        found[name] = _checked("the environment", variable, check, value)
+        found[name] = _checked(ENVIRONMENT, variable, check, value)
     return found
 
 
@@ -321,14 +333,26 @@ def _of_table(path: str, table: Mapping[str, Any]) -> dict[str, Any]:
         key = f"{TABLE}.{name}"
         if check is None:
             raise ConfigError(
-                f"{path}: {key}={value!r}: is not a setting. Allowed: {', '.join(CHECKS)}",
+                # The value is not shown: it may be a token.
+                f"{path}: {key}: is not a setting. Allowed: {', '.join(CHECKS)}",
                 path,
                 key,
-                value,
+                None,
                 tuple(CHECKS),
             )
-        found[name] = _checked(path, key, check, value)
+        made = _checked(path, key, check, value)
+        found[name] = _beside(path, check, made)
     return found
+
+
+def _beside(path: str, check: Callable[[str, object], Any], value: Any) -> Any:
+    """Returns a setting of a file: a relative path in it begins at the folder of the file."""
+    folder = os.path.dirname(path)
+    if check is _path:
+        return os.path.join(folder, value)
+    if check is _endpoint and value.startswith(_IPC) and not value.startswith(_IPC + "@"):
+        return _IPC + os.path.join(folder, value.removeprefix(_IPC))
+    return value
 
 
 def _checked(place: str, key: str, check: Callable[[str, object], Any], value: object) -> Any:

@@ -10,11 +10,14 @@ from typing import Any, TypeAlias
 
 from ropewalk._current import HERE
 from ropewalk._errors import ResultEncodeError
-from ropewalk._target import Place, module_at
+from ropewalk._target import Place
+from ropewalk.pool.wire import _fitness
 from ropewalk.pool.wire._streams import iterate
+from ropewalk.serving import _logs
 from ropewalk.serving._arrays import Answer, Given
 from ropewalk.serving._batch import batched
 from ropewalk.serving._checker import Violations
+from ropewalk.serving._loading import load
 from ropewalk.serving._sessions import OPEN, Session
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool, tool_of
@@ -44,7 +47,7 @@ class _App:
     """A file with tools, as this process has loaded it."""
 
     def __init__(self, place: Place) -> None:
-        self.tools = tools_of(module_at(place))
+        self.tools = tools_of(load(place))
         self._runs: dict[tuple[str, str | None], Run] = {}
         self._lock = threading.Lock()
 
@@ -121,6 +124,8 @@ class Warmup:
     first: Callable[[], object] | None = None
     #: The socket of the server that may look at this worker's stacks.
     inspected: str | None = None
+    #: What the workers have in common that are started together.
+    start: str = ""
 
     def __call__(self) -> None:
         if self.inspected is not None:
@@ -128,20 +133,44 @@ class Warmup:
 
             connect(self.inspected)
         if self.first is not None:
-            self.first()
+            self._run("its warmup", self.first)
+        self._run("loading its tools", self._prepare)
+        app = _app(self.place)
+        for call, names in _once((app.tools[name].warmup, name) for name in self.names):
+            self._run(f"the warmup of the tool{'s' * (len(names) > 1)} {', '.join(map(repr, names))}", call)
+
+    def _prepare(self) -> None:
         app = _app(self.place)
         for name in self.names:
             app.run(name, OPEN if app.tools[name].session else None)
-        for call in _once(app.tools[name].warmup for name in self.names):
+
+    def _run(self, what: str, call: Callable[[], object]) -> None:
+        """Calls a function; a failure is logged, once for all workers of this start.
+
+        Raises:
+            Unfit: it fails.
+        """
+        try:
             call()
+        except BaseException as error:  # Whatever it is, the worker gets no task.
+            _logs.report(f"{what} raised {type(error).__name__}", error, self.start)
+            raise _fitness.Unfit(f"{what} raised {type(error).__name__}: {error}") from error
 
 
-def _once(calls: Iterable[Callable[[], object] | None]) -> list[Callable[[], object]]:
-    """Returns functions without repetitions: several tools may share one."""
-    found: list[Callable[[], object]] = []
-    for call in calls:
-        if call is not None and call not in found:
-            found.append(call)
+def _once(
+    calls: Iterable[tuple[Callable[[], object] | None, str]],
+) -> list[tuple[Callable[[], object], list[str]]]:
+    """Returns functions without repetitions, each with the names of its tools: several tools may share one."""
+    found: list[tuple[Callable[[], object], list[str]]] = []
+    for call, name in calls:
+        if call is None:
+            continue
+        for known, names in found:
+            if known == call:
+                names.append(name)
+                break
+        else:
+            found.append((call, [name]))
     return found
 
 

@@ -111,8 +111,9 @@ def run(folder: Path) -> Run:
     """Runs the command in the folder and waits for its end."""
 
     def go(*arguments: str, stdin: str = "", **more: object) -> subprocess.CompletedProcess[str]:
+        settings = {"cwd": folder, "timeout": 60} | more
         return subprocess.run(  # type: ignore[call-overload, no-any-return]
-            command(*arguments), cwd=folder, input=stdin, capture_output=True, text=True, timeout=60, **more
+            command(*arguments), input=stdin, capture_output=True, text=True, **settings
         )
 
     return go

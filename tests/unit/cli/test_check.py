@@ -103,6 +103,59 @@ def test_a_route_that_is_of_no_function_is_explained(run: Run, folder: Path) -> 
         assert words in done.stderr
 
 
+SECRET = "a-secret-of-enough-length"
+
+
+def test_a_server_s_file_is_shown(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "clients.toml").write_text(f'[clients.ann]\ntoken = "{SECRET}"\n')
+    file = tmp_path / "serve.toml"
+    file.write_text(
+        '[serve]\nhttp = "127.0.0.1:0"\nclients_file = "clients.toml"\n[pools.quick]\nworkers = 2\n'
+    )
+    # Its relative path begins at the folder of the file.
+    done = run("check", str(file), cwd="/")
+    assert done.returncode == 0, done.stderr
+    assert "serve http: '127.0.0.1:0'\n" in done.stdout
+    assert "clients: 1\n" in done.stdout
+    assert "pool quick (the default): workers=2" in done.stdout
+    assert SECRET not in done.stdout
+
+
+def test_clients_are_shown_without_tokens(run: Run, tmp_path: Path) -> None:
+    file = tmp_path / "clients.toml"
+    file.write_text(
+        f'[clients.ann]\ntoken = "{SECRET}"\ntools = ["add", "m.*"]\n'
+        '[clients.bob]\ncertificate = "b"\nadmin = true\n'
+    )
+    done = run("check", str(file))
+    assert done.returncode == 0, done.stderr
+    assert (
+        done.stdout
+        == "client ann, by its token: add, m.*\nclient bob, by its certificate: all tools, admin\n"
+    )
+
+
+def test_what_is_wrong_in_files_of_servers_is_explained_without_tokens(run: Run, tmp_path: Path) -> None:
+    (tmp_path / "short").write_text("abc\n")
+    file = tmp_path / "file.toml"
+    for text, words in (
+        (f'[clients.ann]\ntokn = "{SECRET}"\n', "line 2: clients.ann.tokn: is not a setting"),
+        (f'[serve]\ntoken = "{SECRET}"\n', "line 2: serve.token: is not a setting"),
+        (f'token = "{SECRET}"\n[pools.a]\n', "line 1: token: is not a setting"),
+        (f'[serve]\n[clients.ann]\ntoken = "{SECRET}"\n', "line 2: clients: is not a setting"),
+        (f'[pools.a]\n[clients.ann]\ntoken = "{SECRET}"\n', "line 2: clients: is not a setting"),
+        ('[serve]\ntoken_file = "short"\n', "line 1: a token must have 16 characters or more"),
+        ('[serve]\ntls_cert = "c"\n', "are given together"),
+        ("[serve]\n[pools.a]\nkind = 'thread'\n", "line 3: pools.a.kind = 'thread': tools run in worker"),
+        ("[serve\n", "this is not TOML"),
+    ):
+        file.write_text(text)
+        done = run("check", str(file))
+        assert done.returncode == 1, text
+        assert words in done.stderr
+        assert SECRET not in done.stderr + done.stdout
+
+
 def test_a_file_that_is_not_there(run: Run, tmp_path: Path) -> None:
     done = run("check", str(tmp_path / "nothing.toml"))
     assert done.returncode == 2

@@ -130,6 +130,31 @@ def test_it_says_what_a_server_would_miss(run: Run, tmp_path: Path) -> None:
     assert "ulimit -n" in found["connections"]["advice"]
 
 
+def test_it_reads_the_files_of_clients_as_a_server_does(run: Run, tmp_path: Path) -> None:
+    config, clients, tokens = (tmp_path / name for name in ("serve.toml", "clients.toml", "tokens"))
+    config.write_text('[serve]\nhttp = "127.0.0.1:0"\nclients_file = "clients.toml"\ntoken_file = "tokens"\n')
+
+    def found() -> dict[str, tuple[str, str]]:
+        listed = json.loads(run("doctor", "--json", "--config", str(config)).stdout)
+        ours = [one for one in listed if one["section"] == "serving"]
+        return {one["name"].partition(",")[0]: (one["value"], one["advice"]) for one in ours}
+
+    clients.write_text('[clients.ann]\ntokn = "a-secret-of-enough-length"\n')
+    tokens.write_text("abc\n")
+    said = found()
+    assert said["clients_file"][0] == "cannot be used"
+    assert "line 2: clients.ann.tokn: is not a setting" in said["clients_file"][1]
+    assert "16 characters or more" in said["token_file"][1]
+    assert "secret-of" not in str(said)
+    clients.write_text('[clients.ann]\ntoken = "a-secret-of-enough-length"\n')
+    tokens.write_text("another-of-enough-length\nthe-third-of-enough-length\n")
+    said = found()
+    assert (said["clients_file"], said["token_file"]) == (("1 known", ""), ("2 known", ""))
+    assert "settings" not in said
+    config.write_text('[serve]\nhttp = "0.0.0.0:0"\n')
+    assert "is open to other machines" in found()["settings"][1]
+
+
 def test_a_machine_without_a_server_is_not_blamed(run: Run) -> None:
     found = [one for one in json.loads(run("doctor", "--json").stdout) if one["section"] == "serving"]
     assert found

@@ -148,6 +148,56 @@ def test_ctrl_c_ends_it_at_once(served: Served, gate: Gate) -> None:
     until(lambda: not is_alive(worker))
 
 
+SLOW = """
+import os, time
+from ropewalk.serving import tool
+
+@tool
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+def stay():
+    open(os.environ["IMPORTED"], "a").close()
+    time.sleep(100)
+
+"""
+
+
+@pytest.mark.parametrize(
+    "then",
+    [
+        "stay()\n",
+        # As dataclasses do while they are made.
+        "exec('stay()')\n",
+        # In the process that imports it for the workers.
+        "if os.environ.setdefault('OF_PROGRAM', str(os.getpid())) != str(os.getpid()):\n    stay()\n",
+    ],
+    ids=["plain", "exec", "workers"],
+)
+@pytest.mark.parametrize("reloads", [False, True], ids=["start", "reload"])
+def test_ctrl_c_while_the_file_is_imported(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, then: str, reloads: bool
+) -> None:
+    pytest.importorskip("pydantic")
+    imported, app = tmp_path / "imported", tmp_path / "app_of_cli.py"
+    monkeypatch.setenv("IMPORTED", str(imported))
+    app.write_text(SLOW if reloads else SLOW + then)
+    served = Served(tmp_path, *(["--reload"] if reloads else []))
+    try:
+        if reloads:
+            served.wait_ready()
+            app.write_text(SLOW + then)
+        until(imported.exists)
+        left = descendants(served.process.pid)
+        served.process.send_signal(signal.SIGINT)
+        assert served.end() == 130
+    finally:
+        served.process.kill()
+        served.end()
+    assert "Traceback" not in "".join(served.lines)
+    until(lambda: not any(map(is_alive, left)))
+
+
 def test_what_cannot_be_served(run: Run, folder: Path) -> None:
     pytest.importorskip("pydantic")
     (folder / "tools.py").write_text("from ropewalk.serving import tool\n@tool\ndef f(): ...\n")
@@ -173,6 +223,19 @@ def test_what_cannot_be_served(run: Run, folder: Path) -> None:
         assert words in done.stderr
         # Workers log what their warmup raised.
         assert "Traceback" not in done.stderr or arguments[0] == "cold.py"
+
+
+@pytest.mark.parametrize(
+    ("variable", "words"), [("THREADS", "must be a whole number, not 'x'"), ("TOKEN", "is not a setting")]
+)
+def test_an_error_of_the_environment_advises_no_file(
+    run: Run, folder: Path, variable: str, words: str
+) -> None:
+    done = run("serve", "tasks_of_cli.py", env=os.environ | {f"ROPEWALK_SERVE_{variable}": "x"})
+    assert done.returncode == 2
+    first, advice = done.stderr.splitlines()
+    assert f"the environment: ROPEWALK_SERVE_{variable} {words}" in first
+    assert advice == f"  try: correct the variable, or unset ROPEWALK_SERVE_{variable}"
 
 
 def test_help_names_every_setting(run: Run) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import ssl
 import urllib.request
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -57,9 +58,12 @@ def test_what_cannot_be_read_says_why(
 ) -> None:
     with pytest.raises(CommandError, match="cannot be read"):
         Source("http://127.0.0.1:1").once()
-    for wrong in ("", "ftp://x", "http://", "http://x:port"):
-        with pytest.raises(CommandError, match="is no address"):
+    for wrong in ("", "ftp://x", "http://", "http://x:port", "unix://", "http://ann:secret@x"):
+        with pytest.raises(CommandError, match="is no address") as caught:
             Source(wrong)
+        assert "secret" not in str(caught.value)
+    with pytest.raises(CommandError, match="--tls-ca is for a server at https://"):
+        Source("http://127.0.0.1:1", tls=ssl.create_default_context())
     for status, why in ((401, "asks for a token"), (404, "has no dashboard"), (500, "it answers 500")):
         with pytest.raises(CommandError, match=why):
             Source(make_refused(status)).once()
@@ -96,16 +100,75 @@ def make_refused() -> Iterator[Callable[[int], str]]:
         one.server_close()
 
 
-def test_a_token_is_read_from_a_file(tmp_path: Path) -> None:
+def test_a_token_is_read_from_a_file_or_the_environment(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     from ropewalk.cli._top import _token
 
+    monkeypatch.delenv("ROPEWALK_TOKEN", raising=False)
     (tmp_path / "tokens").write_text("one\ntwo\n")
     (tmp_path / "empty").write_text("\n")
     assert _token(str(tmp_path / "tokens")) == "one"
     assert _token(None) is None
+    monkeypatch.setenv("ROPEWALK_TOKEN", "three")
+    assert _token(None) == "three"
+    assert _token(str(tmp_path / "tokens")) == "one"
+    monkeypatch.setenv("ROPEWALK_TOKEN", "no header")
+    with pytest.raises(CommandError, match="the token must be ASCII") as caught:
+        _token(None)
+    assert "header" not in str(caught.value)
     for wrong in ("empty", "missing"):
         with pytest.raises(CommandError, match="the file of tokens"):
             _token(str(tmp_path / wrong))
+
+
+def test_a_server_at_a_socket_with_a_token(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    pytest.importorskip("pydantic")
+    (tmp_path / "tools_of_top_socket.py").write_text(TOOLS)
+    (tmp_path / "tokens").write_text("a-secret-of-enough-length\n")
+    url = f"unix://{tmp_path}/a%20socket"
+    monkeypatch.delenv("ROPEWALK_TOKEN", raising=False)
+    with Server(
+        tmp_path / "tools_of_top_socket.py",
+        unix=tmp_path / "a socket",
+        token_file=tmp_path / "tokens",
+        workers=1,
+    ) as made:
+        assert made.wait_ready(60)
+        assert main(["top", url]) == 2
+        assert "ROPEWALK_TOKEN" in capsys.readouterr().err
+        monkeypatch.setenv("ROPEWALK_TOKEN", "a-secret-of-enough-length")
+        assert main(["top", url]) == 0
+        assert "ready, up" in capsys.readouterr().out
+        assert next(Source(url, "a-secret-of-enough-length").events())["server"]["ready"]
+
+
+def test_an_authority_is_trusted(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    pytest.importorskip("pydantic")
+    trustme = pytest.importorskip("trustme")
+    authority = trustme.CA()
+    authority.cert_pem.write_to_path(str(tmp_path / "ca.pem"))
+    issued = authority.issue_cert("127.0.0.1")
+    issued.private_key_and_cert_chain_pem.write_to_path(str(tmp_path / "both.pem"))
+    (tmp_path / "tools_of_top_tls.py").write_text(TOOLS)
+    with Server(
+        tmp_path / "tools_of_top_tls.py",
+        http="127.0.0.1:0",
+        tls_cert=tmp_path / "both.pem",
+        tls_key=tmp_path / "both.pem",
+        workers=1,
+    ) as made:
+        assert made.wait_ready(60)
+        url = f"https://{made.http}"
+        assert main(["top", url]) == 2
+        assert "CERTIFICATE_VERIFY_FAILED" in capsys.readouterr().err
+        assert main(["top", url, "--tls-ca", str(tmp_path / "ca.pem")]) == 0
+        assert "ready, up" in capsys.readouterr().out
+    for wrong in (tmp_path / "missing", Path(__file__)):
+        assert main(["top", url, "--tls-ca", str(wrong)]) == 2
+        assert "cannot be used" in capsys.readouterr().err
 
 
 def test_numbers_have_words() -> None:

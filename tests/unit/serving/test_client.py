@@ -10,6 +10,7 @@ import decimal
 import enum
 import inspect
 import json
+import re
 import signal
 import socket
 import subprocess
@@ -91,7 +92,7 @@ def solo(app: Path) -> Iterator[Server]:
 def guarded(app: Path) -> Iterator[Server]:
     """A server whose callers need a token."""
     tokens = app.with_name("tokens_of_clients")
-    tokens.write_text("open-sesame\n")
+    tokens.write_text("open-sesame-the-cave\n")
     yield from serving(app, workers=1, token_file=str(tokens))
 
 
@@ -188,7 +189,10 @@ def test_streams(server: Server, client: Any, gate: Gate) -> None:
     assert caught.value.status == "UNKNOWN"
     with client.stream("count", n="x") as items, pytest.raises(CallInvalid):
         next(items)
-    with client.stream("add", a=1) as items, pytest.raises(CallFailed, match="no stream"):
+    with (
+        client.stream("add", a=1) as items,
+        pytest.raises(CallFailed, match=r"the tool 'add' .*client\.call\('add'"),
+    ):
         next(items)
 
 
@@ -374,8 +378,8 @@ def test_tokens(guarded: Server, make_client: Callable[..., Any], monkeypatch: p
     with pytest.raises(CallFailed) as caught:
         make_client(guarded).call("add", a=1)
     assert caught.value.status == "UNAUTHENTICATED"
-    assert make_client(guarded, token="open-sesame").call("add", a=1) == 2
-    monkeypatch.setenv("ROPEWALK_TOKEN", "open-sesame")
+    assert make_client(guarded, token="open-sesame-the-cave").call("add", a=1) == 2
+    monkeypatch.setenv("ROPEWALK_TOKEN", "open-sesame-the-cave")
     client = make_client(guarded)
     assert client.call("add", a=1) == 2
     assert "sesame" not in repr(client)
@@ -553,6 +557,36 @@ def test_what_cannot_be_called(client: Any) -> None:
         client.call("reverse", b"1", data=b"2")
     with pytest.raises(TypeError, match="mapping"):
         client.call("add", [1])
+    with pytest.raises(TypeError, match="the name of a tool must be a text, not 3"):
+        client.call(3)
+
+
+def test_a_stream_is_not_called(client: Any, gate: Gate) -> None:
+    # Also one without an end, which is not read.
+    for tool, arguments in (("count", {"n": 2}), ("endless", {"folder": str(gate.folder)})):
+        words = rf"the tool '{tool}' streams its items: read them by client\.stream\('{tool}'"
+        with pytest.raises(CallFailed, match=words) as caught:
+            client.call(tool, **arguments)
+        assert caught.value.status == "FAILED_PRECONDITION"
+    until(lambda: gate.marks("closed"))
+
+
+@pytest.mark.parametrize("kind", [Client, AsyncClient])
+@pytest.mark.parametrize(
+    ("setting", "words"),
+    [
+        ({"token": 3}, "token must be a text or None, not one of type int"),
+        ({"metadata": 3}, "metadata must be a mapping of texts or None, not 3"),
+        ({"metadata": {"a": 3}}, "metadata must have texts for names and values, not 'a': 3"),
+        ({"tls": True}, "tls must be an ssl.SSLContext or None, not True"),
+        ({"url": None}, "url must be a text"),
+        ({"timeout": "1"}, "timeout must be a number of seconds"),
+        ({"retries": "1"}, "retries must be a whole number"),
+    ],
+)
+def test_a_setting_of_another_type_is_named(kind: Any, setting: Any, words: str) -> None:
+    with pytest.raises(TypeError, match=re.escape(words)):
+        kind(**setting)
 
 
 def test_a_forked_child_has_connections_of_its_own(server: Server) -> None:

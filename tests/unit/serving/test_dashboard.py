@@ -374,7 +374,7 @@ def test_drain_answers_what_has_begun_and_ends_the_server(
 def test_orders_need_a_token_where_there_are_tokens(
     make_server: Callable[..., Server], tmp_path: Path
 ) -> None:
-    (tmp_path / "tokens").write_text("secret\n")
+    (tmp_path / "tokens").write_text("token-secret-of-all\n")
     server = make_server(token_file=tmp_path / "tokens")
     assert server.wait_ready(60)
     for path in ("/v1/status", "/v1/status/events"):
@@ -383,7 +383,7 @@ def test_orders_need_a_token_where_there_are_tokens(
         assert post(server, path).status == 401
     # The page asks for the token itself.
     assert ask(server, "GET", "/").status == 200
-    known = {"Authorization": "Bearer secret"}
+    known = {"Authorization": "Bearer token-secret-of-all"}
     assert status(server, **known)["may_administer"]
     assert post(server, "/v1/workers/tools/1/stack", **known).status == 200
 

@@ -263,11 +263,11 @@ def test_orders_are_confirmed(app: Path, open_page: Callable[..., Any]) -> None:
 def test_a_token_is_asked_for_and_stays_in_the_tab(
     app: Path, open_page: Callable[..., Any], tmp_path: Path
 ) -> None:
-    (tmp_path / "tokens").write_text("secret\n")
+    (tmp_path / "tokens").write_text("token-secret-of-all\n")
     with Server(app, http="127.0.0.1:0", workers=1, token_file=tmp_path / "tokens") as server:
         assert server.wait_ready(60)
         page = open_page(server)
-        for token in ("wrong", "secret"):
+        for token in ("wrong", "token-secret-of-all"):
             playwright.expect(page.locator("#login")).to_be_visible()
             page.locator("#login-token").fill(token)
             page.keyboard.press("Enter")

@@ -236,10 +236,10 @@ def test_a_request_beyond_the_limit(make_server: Any) -> None:
 
 
 def test_callers_show_a_token(make_server: Any, tmp_path: Path) -> None:
-    (tmp_path / "tokens").write_text("first\n\nsecond\n")
+    (tmp_path / "tokens").write_text("the-first-of-the-tokens\n\nthe-second-of-the-tokens\n")
     server = make_server(token_file=tmp_path / "tokens")
     assert call(server, "add", {"a": 1}).status == 401
     assert call(server, "add", {"a": 1}, authorization="Bearer third").status == 401
-    for token in ("first", "second"):
+    for token in ("the-first-of-the-tokens", "the-second-of-the-tokens"):
         assert call(server, "add", {"a": 1}, authorization=f"Bearer {token}").json == 2
     assert ask(server, "GET", "/healthz").status == 200

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import http.client
 import json
+import logging
 import os
 import queue
 import signal
@@ -20,7 +21,7 @@ from tests.tasks import Gate
 from tests.unit.serving.conftest import Said, ask, call
 from tests.unit.serving.test_batch import until
 
-from ropewalk.serving import Server, ServingError, _reload
+from ropewalk.serving import Server, ServingError, _logs, _reload
 from ropewalk.serving._reload import Changes
 
 pytest.importorskip("pydantic")
@@ -145,6 +146,21 @@ def test_what_cannot_be_loaded_changes_nothing(tmp_path: Path, make_server: Call
     write(tmp_path, "three")
     server.reload()
     assert call(server, "version").json == ["three", "three"]
+
+
+def test_what_fails_is_logged_with_its_lines(
+    tmp_path: Path, make_server: Callable[..., Server], caplog: pytest.LogCaptureFixture
+) -> None:
+    server = make_server(write(tmp_path, "one"))
+    write(tmp_path, "two", "1 / 0\n")
+    with caplog.at_level(logging.ERROR, "ropewalk.serving"):
+        assert not _reload.reload_and_log(server)
+    (record,) = (one for one in caplog.records if one.name == "ropewalk.serving")
+    first, *_, last = _logs.formatter("text").format(record).splitlines()
+    assert first.startswith("ropewalk: ERROR: not loaded again: ")
+    assert first.endswith("fails when it is imported:")
+    assert last.startswith("ZeroDivisionError")
+    assert "ZeroDivisionError" in json.loads(_logs.formatter("json").format(record))["exception"]
 
 
 def test_nothing_is_lost_under_load(tmp_path: Path, make_server: Callable[..., Server]) -> None:

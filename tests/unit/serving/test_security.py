@@ -357,7 +357,7 @@ def test_wrong_files_of_tls_are_named(app: Path, tmp_path: Path) -> None:
 def test_a_public_address_in_the_clear_is_warned_of(
     make_server: Make, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    (tmp_path / "tokens").write_text("token-secret\n")
+    (tmp_path / "tokens").write_text("token-secret-of-all\n")
     with caplog.at_level(logging.WARNING, "ropewalk.serving"):
         make_server(http="0.0.0.0:0", token_file=tmp_path / "tokens")
     assert "tokens of callers cross the network unencrypted at 0.0.0.0:0" in caplog.text

@@ -75,6 +75,42 @@ def test_what_is_wrong_in_the_file_is_named(tmp_path: Path, line: str, key: str,
     assert (caught.value.place, caught.value.key) == (str(file), key)
 
 
+def test_an_unknown_setting_may_be_a_token_and_is_not_shown(tmp_path: Path) -> None:
+    file = tmp_path / "serve.toml"
+    file.write_text("[serve]\ntoken = 'a-secret-of-enough-length'\n")
+    for environment, path in (({}, str(file)), ({"ROPEWALK_SERVE_TOKEN": "a-secret-of-enough-length"}, None)):
+        with pytest.raises(ConfigError, match="is not a setting") as caught:
+            read({}, environment, path)
+        assert "secret-of" not in str(caught.value) + repr(vars(caught.value))
+
+
+def test_relative_paths_of_the_file_begin_at_its_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "etc").mkdir()
+    (tmp_path / "etc/serve.toml").write_text(
+        "[serve]\ntoken_file = 'tokens'\nclients_file = '/run/clients.toml'\ntls_key = '../key.pem'\n"
+        "unix = 's.sock'\nzmq = 'ipc://z.sock'\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    settings = read({"tls_cert": "cert.pem"}, {"ROPEWALK_SERVE_OTLP_CA": "ca.pem"}, "etc/serve.toml")
+    assert settings == Settings(
+        token_file="etc/tokens",
+        clients_file="/run/clients.toml",
+        tls_key="etc/../key.pem",
+        unix="etc/s.sock",
+        zmq="ipc://etc/z.sock",
+        # Those of arguments and of the environment begin at the current folder.
+        tls_cert="cert.pem",
+        otlp_ca="ca.pem",
+    )
+    for endpoint in ("ipc:///run/z.sock", "ipc://@abstract", "tcp://127.0.0.1:5"):
+        (tmp_path / "etc/serve.toml").write_text(f"[serve]\nzmq = '{endpoint}'\n")
+        assert read({}, {}, "etc/serve.toml").zmq == endpoint
+    (tmp_path / "serve.toml").write_text("[serve]\ntoken_file = 'tokens'\n")
+    assert read({}, {}, "serve.toml").token_file == "tokens"
+
+
 def test_a_file_that_is_no_configuration(tmp_path: Path) -> None:
     file = tmp_path / "serve.toml"
     file.write_text("serve = 3\n")
@@ -110,10 +146,21 @@ def test_wrong_arguments_are_named(app: Path) -> None:
         {"drain_timeout": -1},
         {"insecure": 1},
         {"workers": 0},
+        {"log": "loud"},
+        {"log_format": "xml"},
+        {"unix": 3},
+        {"config": 3},
+        {"token_file": b"tokens"},
     ]
     for one in wrong:
         with pytest.raises((TypeError, ValueError), match=next(iter(one))):
             Server(app, **one)
+
+
+@pytest.mark.parametrize("wrong", [None, 3, "", b"app.py"])
+def test_what_is_no_app_is_named(wrong: Any) -> None:
+    with pytest.raises(TypeError, match="app must be"):
+        Server(wrong)
 
 
 @pytest.mark.parametrize("address", ["0.0.0.0:0", "[::]:0", "192.0.2.1:80"])
@@ -122,16 +169,25 @@ def test_a_public_address_needs_tokens(address: str, tmp_path: Path) -> None:
         with pytest.raises(ServingError, match="is open to other machines"):
             settings.listening()
     assert Settings(http=address, insecure=True).listening().http == address
-    (tmp_path / "tokens").write_text("  secret  \n\nother\n")
+    (tmp_path / "tokens").write_text("  a-secret-of-enough-length  \n\nanother-of-enough-length\n")
     settings = Settings(http=address, token_file=str(tmp_path / "tokens")).listening()
-    assert [one.token for one in settings.clients] == [sha256(b"secret").digest(), sha256(b"other").digest()]
-    assert "secret" not in repr(settings)
+    assert [one.token for one in settings.clients] == [
+        sha256(b"a-secret-of-enough-length").digest(),
+        sha256(b"another-of-enough-length").digest(),
+    ]
+    assert "secret-of" not in repr(settings)
     for address in ("127.0.0.9:0", "[::1]:0"):
         assert Settings(http=address).listening().http == address
 
 
 @pytest.mark.parametrize(
-    ("content", "words"), [(b"\n\n", "has none"), (b"\xff", "not UTF-8"), (b"a b\n", "a header cannot carry")]
+    ("content", "words"),
+    [
+        (b"\n\n", "has none"),
+        (b"\xff", "not UTF-8"),
+        (b"a-token-of-enough-length\na b\n", "line 2: a token must be a text of ASCII without spaces"),
+        (b"\nabc\n", "line 2: a token must have 16 characters or more"),
+    ],
 )
 def test_a_file_of_tokens_that_cannot_be_used(tmp_path: Path, content: bytes, words: str) -> None:
     (tmp_path / "tokens").write_bytes(content)

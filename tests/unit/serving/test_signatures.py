@@ -185,6 +185,16 @@ def test_results_are_written(library: str) -> None:
         signature.encode(JSON, object())
 
 
+def test_keys_that_are_tuples_are_refused(library: str) -> None:
+    signature = Signature(everything, streams=False)
+    for wrong in ({(1, 2): 3}, {"a": 1, (): 2}):
+        with pytest.raises(TypeError):
+            signature.encode(JSON, wrong)
+    kept = {"a": 1, 2: [(3, 4)], 0.5: None, datetime.date(2024, 2, 29): True}
+    written = json.loads(signature.encode(JSON, kept)[1:])  # type: ignore[arg-type]
+    assert written == {"a": 1, "2": [[3, 4]], "0.5": None, "2024-02-29": True}
+
+
 def test_arrays_are_written_as_lists(library: str) -> None:
     np = pytest.importorskip("numpy")
     signature = Signature(everything, streams=False)

@@ -192,7 +192,7 @@ def test_a_request_socket_is_a_client(served: Server) -> None:
 
 def test_callers_need_a_token(tmp_path: Path, make_server: Callable[..., Server]) -> None:
     tokens = tmp_path / "tokens"
-    tokens.write_text("secret\n")
+    tokens.write_text("token-secret-of-all\n")
     endpoint = f"ipc://{tmp_path}/socket"
     server = make_server(zmq=endpoint, token_file=tokens)
     assert server.zmq == endpoint
@@ -200,7 +200,7 @@ def test_callers_need_a_token(tmp_path: Path, make_server: Callable[..., Server]
     try:
         client.send(b"1", "add", {"a": 1})
         assert client.receive()[2]["error"]["code"] == "UNAUTHENTICATED"
-        client.send(b"2", "metadata", metadata={"authorization": "Bearer secret", "user": "me"})
+        client.send(b"2", "metadata", metadata={"authorization": "Bearer token-secret-of-all", "user": "me"})
         # The tool does not see the token.
         assert client.receive() == (b"2", b"result", {"user": "me"})
     finally:
