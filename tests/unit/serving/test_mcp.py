@@ -71,6 +71,10 @@ def count(n: int) -> Iterator[int]:
     yield from range(n)
 
 @tool
+def half(number: float) -> float:
+    return number / 2
+
+@tool
 def roots(numbers: list[float]) -> list[float]:
     return [n**0.5 if n >= 0 else float("nan") for n in numbers]
 
@@ -181,6 +185,26 @@ def test_a_result_that_does_not_fit_its_schema_is_an_error(mcp: Server) -> None:
     result = called(mcp, "dropped", n=2)
     assert result["isError"] is True
     assert "does not fit its annotation: x: " in result["content"][0]["text"]
+
+
+@pytest.mark.parametrize("meta", [{}, {"_meta": {"progressToken": "t"}}], ids=["plain", "with-progress"])
+def test_numbers_are_the_same_as_text_and_structured(mcp: Server, meta: Any) -> None:
+    # An inexact parser reads the neighbour of each of the first three.
+    for number in (
+        0.12000000000000001,
+        0.43000000000000005,
+        0.09090909090909091,
+        1e23,
+        5e-324,
+        1.7976931348623157e308,
+    ):
+        twice = number * 2 if number < 1e308 else number
+        params = {"name": "half", "arguments": {"number": twice}} | meta
+        said = ask(mcp, "POST", "/mcp", message("tools/call", params), HEADERS)
+        body = said.body.decode()
+        result = json.loads(body[body.index('{"jsonrpc') :])["result"]
+        assert result["structuredContent"] == {"result": twice / 2}
+        assert json.loads(result["content"][0]["text"]) == twice / 2
 
 
 def test_progress_is_sent_while_the_tool_runs(mcp: Server, gate: Gate) -> None:
