@@ -130,7 +130,7 @@ class Array:
         if value is None and self.is_optional:
             return
         try:
-            made = value if hasattr(value, "dtype") else sys.modules["numpy"].asarray(value)
+            made: Any = value if hasattr(value, "dtype") else sys.modules["numpy"].asarray(value)
             kind, dims = made.dtype.kind, tuple(made.shape)
         except (AttributeError, ValueError, OverflowError):
             # An array of another library, or lists that are none: how these are written is not known.
@@ -148,8 +148,9 @@ class Array:
             kinds = "c" if is_complex else _KINDS[sys.modules["numpy"].dtype(self.dtype).kind]
             fits = fits and kind in kinds
         if not fits:
-            is_array = isinstance(value, (list, tuple)) or made is value
-            returned = f"an array of {made.dtype} {dims}" if is_array else f"a {type(value).__name__}"
+            kind_of = cast("type[object]", type(value))
+            is_array = made is value or kind_of in (list, tuple)
+            returned = f"an array of {made.dtype} {dims}" if is_array else f"a {kind_of.__name__}"
             raise Misfit(("", f"{returned} was returned for {self}"))
 
     def __str__(self) -> str:
