@@ -16,6 +16,7 @@ class _Described(Protocol):
     timeout: float | None
     deadline: float | None
     hang: float | None
+    grace: float | None
     retries: int
     batch: tuple[int, float, int, int] | None
     cache_ttl: float | None

@@ -77,7 +77,10 @@ fn begin(
     let options = Options { retries: tool.retries, stream: ahead, session, ..limits.into() };
     let call = Call::remote(Arc::clone(function), payload);
     match driver.engine().submit(call, 0, options, true) {
-        Ok(task) => Ok(Running { driver: Arc::clone(driver), task, watched: request.watched.clone() }),
+        Ok(task) => {
+            let (driver, watched) = (Arc::clone(driver), request.watched.clone());
+            Ok(Running { driver, task, grace: grace(tool), watched })
+        }
         Err(refused) => Err(Failed::from(&refused.1)),
     }
 }
@@ -131,8 +134,15 @@ fn placed(engine: &Engine, request: &Request) -> Result<Payload, Failed> {
     Ok(Payload { flags: flags::DESCRIBED | flags::LEASED, bytes: leased.bytes, ..beside.into() })
 }
 
-/// How long a run that was asked to stop may take for that; then it is ended with its worker.
+/// How long a run that was asked to stop may take for that, unless its tool says so; then it is ended with its worker.
 const GRACE: Duration = Duration::from_millis(20);
+/// The same for a stream. It can end by itself after a step of its generator, and a step may take longer than 20 ms: a
+/// model makes a token, a loop sleeps.
+const STREAM_GRACE: Duration = Duration::from_secs(1);
+
+fn grace(tool: &Tool) -> Duration {
+    tool.grace.unwrap_or(if tool.streams { STREAM_GRACE } else { GRACE })
+}
 
 /// How often a call is asked how far it is, whose caller wants to know: a tool that says so wakes no thread.
 const REPORTED_EVERY: Duration = Duration::from_millis(100);
@@ -141,6 +151,8 @@ const REPORTED_EVERY: Duration = Duration::from_millis(100);
 struct Running {
     driver: Arc<Driver>,
     task: Arc<Task>,
+    /// How long it may take to stop.
+    grace: Duration,
     watched: Watched,
 }
 
@@ -199,8 +211,9 @@ impl Drop for Running {
         let ending = Ending { driver, task, watched: self.watched.clone() };
         if let Ok(runtime) = Handle::try_current() {
             // A runtime that leaves drops the future, and ends the task at once.
+            let grace = self.grace;
             drop(runtime.spawn(async move {
-                let _ = timeout(GRACE, ending.driver.ended(&ending.task)).await;
+                let _ = timeout(grace, ending.driver.ended(&ending.task)).await;
             }));
         }
     }

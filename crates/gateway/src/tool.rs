@@ -29,6 +29,8 @@ pub struct Tool {
     pub deadline: Option<Duration>,
     /// How long a run may go without a sign of life.
     pub hang: Option<Duration>,
+    /// How long a run may take to stop when its caller has left; `None` for the gateway's own times.
+    pub grace: Option<Duration>,
     /// How often it may be run again when its worker dies: only a tool that may run twice has such.
     pub retries: u32,
     /// How its calls are run together, if they are.

@@ -36,6 +36,7 @@ struct Described<'py> {
     timeout: Option<f64>,
     deadline: Option<f64>,
     hang: Option<f64>,
+    grace: Option<f64>,
     retries: u32,
     /// The size of a batch, its window in seconds, how many calls may wait, how many batches run at a time.
     batch: Option<(usize, f64, usize, usize)>,
@@ -238,6 +239,7 @@ fn tools_of(
             timeout: tool.timeout.map(|time| seconds("timeout", time)).transpose()?,
             deadline: tool.deadline.map(|time| seconds("deadline", time)).transpose()?,
             hang: tool.hang.map(|time| seconds("hang", time)).transpose()?,
+            grace: tool.grace.map(|time| seconds("grace", time)).transpose()?,
             retries: tool.retries,
             batch: batch.transpose()?,
             cache_ttl: tool.cache_ttl.map(|time| seconds("cache_ttl", time)).transpose()?,

@@ -126,6 +126,7 @@ class App:
             timeout=pool.get("task_timeout") if tool.timeout is None else tool.timeout,
             deadline=pool.get("deadline") if tool.deadline is None else tool.deadline,
             hang=pool.get("hang_timeout"),
+            grace=tool.grace,
             retries=_RETRIES if tool.idempotent else 0,
             batch=None if tool.batch is None else (tool.batch, tool.window, *_room(pool)),
             cache_ttl=tool.cache_ttl,

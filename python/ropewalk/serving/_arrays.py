@@ -18,7 +18,7 @@ from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
 from ropewalk._errors import WrongType
-from ropewalk.serving._checker import ARRAY, ARRAYS, Parameter, Schema, Violations
+from ropewalk.serving._checker import ARRAY, ARRAYS, Misfit, Parameter, Schema, Violations
 
 if TYPE_CHECKING:
     from typing_extensions import Buffer
@@ -120,6 +120,38 @@ class Array:
         elif self.dtype is not None and str(array.dtype) != self.dtype:
             raise WrongType(f"an array of {array.dtype} {array.shape} was given for {self}")
         return array
+
+    def check_result(self, value: Any, *, is_json: bool) -> None:
+        """Looks whether a result is what `schema` says. As JSON, an array without dimensions is no list.
+
+        Raises:
+            Misfit: they are not.
+        """
+        if value is None and self.is_optional:
+            return
+        try:
+            made: Any = value if hasattr(value, "dtype") else sys.modules["numpy"].asarray(value)
+            kind, dims = made.dtype.kind, tuple(made.shape)
+        except (AttributeError, ValueError, OverflowError):
+            # An array of another library, or lists that are none: how these are written is not known.
+            return
+        wanted = None if self.shape is None else self.shape.dims
+        fits = bool(dims) or wanted == () or (made is value and not is_json)
+        is_complex = self.dtype is not None and self.dtype.startswith("complex")
+        if is_complex and kind in "iuf" and dims[-1:] == (2,):
+            kind, dims = "c", dims[:-1]  # pairs
+        if wanted is not None:
+            fits = len(dims) == len(wanted) and all(
+                not isinstance(one, int) or one == length for one, length in zip(wanted, dims, strict=True)
+            )
+        if self.dtype is not None and made.size:
+            kinds = "c" if is_complex else _KINDS[sys.modules["numpy"].dtype(self.dtype).kind]
+            fits = fits and kind in kinds
+        if not fits:
+            kind_of = cast("type[object]", type(value))
+            is_array = made is value or kind_of in (list, tuple)
+            returned = f"an array of {made.dtype} {dims}" if is_array else f"a {kind_of.__name__}"
+            raise Misfit(("", f"{returned} was returned for {self}"))
 
     def __str__(self) -> str:
         if self.shape is not None:

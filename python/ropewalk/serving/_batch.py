@@ -139,6 +139,6 @@ def _answer(tool: Tool, signature: Signature, form: int, value: Any) -> Answer:
     if isinstance(value, BaseException):
         return _failure(value)
     try:
-        return signature.encode(form, value)
-    except Exception as error:
-        return _failure(ResultEncodeError(f"the result of the tool {tool.name!r} cannot be written: {error}"))
+        return signature.write(tool.name, form, value)
+    except ResultEncodeError as error:
+        return _failure(error)

@@ -15,6 +15,11 @@ WRONG = 0
 #: What is wrong with no bytes at all, which no form reads. The libraries speak of the end of a value.
 EMPTY = ("", "the arguments are empty: send {} for none, or an object with each of them")
 
+#: Places of a result that an error names.
+_MOST_SHOWN = 5
+#: Why JSON has `null` where a number should be.
+NO_NUMBER = "a number is expected, and None, NaN and infinities are null in JSON"
+
 Schema = dict[str, Any]
 
 
@@ -29,6 +34,19 @@ class Violations(Exception):
         """Returns what a worker answers."""
         listed = [{"field": field, "description": text} for field, text in self.found]
         return bytes((WRONG,)) + json.dumps(listed).encode()
+
+
+class Misfit(Exception):
+    """A result does not fit its annotation: each place, such as ``"[2].name"``, and what is wrong there."""
+
+    def __init__(self, *found: tuple[str, str]) -> None:
+        super().__init__(*found)
+        self.found = found
+
+    def __str__(self) -> str:
+        texts = [f"{place}: {text}" if place else text for place, text in self.found[:_MOST_SHOWN]]
+        left = len(self.found) - len(texts)
+        return "; ".join(texts) + (f"; and {left} more" if left else "")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +88,15 @@ class Checker(Protocol):
         ...
 
     def result(self, form: int, value: Any) -> bytes:
-        """Writes a result."""
+        """Writes a result, a part of one, or an item of a stream.
+
+        Raises:
+            Misfit: its JSON does not fit the annotation.
+        """
+        ...
+
+    def takes_bytes(self) -> bool:
+        """Returns whether bytes, whose JSON is a text, fit the annotation."""
         ...
 
 

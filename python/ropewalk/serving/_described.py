@@ -27,6 +27,7 @@ class Described:
     timeout: float | None
     deadline: float | None
     hang: float | None
+    grace: float | None
     retries: int
     batch: tuple[int, float, int, int] | None
     cache_ttl: float | None

@@ -7,7 +7,7 @@ from typing import Any
 
 import msgspec
 
-from ropewalk.serving._checker import EMPTY, MSGPACK, Parameter, Schema, Violations, plain
+from ropewalk.serving._checker import EMPTY, MSGPACK, NO_NUMBER, Misfit, Parameter, Schema, Violations, plain
 
 #: Where msgspec says that something is wrong.
 _PLACE = re.compile(r" - at `\$\.?(?P<field>.*)`$", re.DOTALL)
@@ -34,6 +34,9 @@ class Msgspec:
         self._write = msgspec.json.Encoder(enc_hook=plain).encode
         self._write_msgpack = msgspec.msgpack.Encoder(enc_hook=plain).encode
         self._returned = returned
+        # A type without a schema is written as it comes.
+        has_schema = bool(self.result_schema())
+        self._read = msgspec.json.Decoder(returned).decode if has_schema else None
 
     def arguments_schema(self) -> Schema:
         """See `Checker`."""
@@ -68,7 +71,24 @@ class Msgspec:
 
     def result(self, form: int, value: Any) -> bytes:
         """See `Checker`."""
-        return self._write_msgpack(value) if form == MSGPACK else self._write(value)
+        written = self._write(value) if form != MSGPACK or self._read is not None else b""
+        if self._read is not None:
+            try:
+                self._read(written)
+            except msgspec.ValidationError as error:
+                place, text = _violation(str(error))
+                is_none = re.match("Expected `(int|float)`, got `null`", text)
+                raise Misfit((place, NO_NUMBER if is_none else text)) from None
+        return self._write_msgpack(value) if form == MSGPACK else written
+
+    def takes_bytes(self) -> bool:
+        """See `Checker`."""
+        try:
+            if self._read is not None:
+                self._read(b'"AAAA"')
+        except msgspec.ValidationError:
+            return False
+        return True
 
 
 def _violation(text: str) -> tuple[str, str]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Any, NotRequired, cast
 
 import pydantic
@@ -10,7 +10,17 @@ import pydantic_core
 from pydantic.json_schema import GenerateJsonSchema
 from typing_extensions import TypedDict
 
-from ropewalk.serving._checker import EMPTY, JSON, MSGPACK, Parameter, Schema, Violations, plain
+from ropewalk.serving._checker import (
+    EMPTY,
+    JSON,
+    MSGPACK,
+    NO_NUMBER,
+    Misfit,
+    Parameter,
+    Schema,
+    Violations,
+    plain,
+)
 
 #: Texts are no numbers here, as in msgspec; classes of the program have their own settings.
 _CONFIG = pydantic.ConfigDict(
@@ -32,6 +42,18 @@ class _Schemas(GenerateJsonSchema):
         return made
 
 
+class _Compared(_Schemas):
+    """JSON Schemas by which the two directions of a type are compared: what is written can be read back as JSON."""
+
+    def decimal_schema(self, schema: Any) -> dict[str, Any]:
+        """Returns a schema of both directions: a text is written, and read."""
+        return {"type": "string", "format": "decimal"}
+
+    def field_is_required(self, field: Any, total: bool) -> bool:
+        """Returns false: what has a default is always written, and need not be there to be read."""
+        return False
+
+
 class Pydantic:
     """See `Checker`."""
 
@@ -48,6 +70,7 @@ class Pydantic:
         self._validate = self._arguments.validator.validate_json
         self._parameters = parameters
         self._returned = returned
+        self._check = _check_of(returned)
 
     def arguments_schema(self) -> Schema:
         """See `Checker`."""
@@ -96,13 +119,61 @@ class Pydantic:
         """See `Checker`."""
         _check_keys(value)
         if form == JSON:
-            return pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=plain)
+            written = pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=plain)
+            if self._check is not None:
+                _fit(self._check, written)
+            return written
         import msgspec
 
+        if self._check is not None:
+            self.result(JSON, value)
         made: Any = pydantic_core.to_jsonable_python(
             value, bytes_mode="base64", inf_nan_mode="constants", fallback=plain
         )
         return msgspec.msgpack.encode(made)
+
+    def takes_bytes(self) -> bool:
+        """See `Checker`."""
+        try:
+            if self._check is not None:
+                self._check(b'"AAAA"', strict=True)
+        except pydantic.ValidationError:
+            return False
+        return True
+
+
+def _check_of(returned: Any) -> Callable[..., Any] | None:
+    """Returns what reads a result's JSON; `None` if JSON of that type cannot be read as it is written.
+
+    Such are a model with computed fields, with serializers of its own, or with other names in one direction.
+    """
+    if returned is Any:
+        return None
+    try:
+        adapter = pydantic.TypeAdapter(returned)
+        read, written = (
+            adapter.json_schema(mode=mode, schema_generator=_Compared)
+            for mode in ("validation", "serialization")
+        )
+    except pydantic.errors.PydanticUserError:
+        return None
+    return adapter.validator.validate_json if read == written else None
+
+
+def _fit(check: Callable[..., Any], written: bytes) -> None:
+    try:
+        check(written, strict=True)
+    except pydantic.ValidationError as error:
+        details = error.errors(include_url=False, include_context=False)
+        raise Misfit(
+            *(
+                (
+                    _path(one["loc"]),
+                    NO_NUMBER if one["input"] is None and "number" in one["msg"] else one["msg"],
+                )
+                for one in details
+            )
+        ) from None
 
 
 #: Keys that need no look at each.

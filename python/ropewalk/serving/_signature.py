@@ -15,9 +15,19 @@ from collections.abc import Callable, Iterator
 from pickle import PickleBuffer
 from typing import Any, cast
 
-from ropewalk._errors import ExtraMissing, ServingError
+from ropewalk._errors import ExtraMissing, ResultEncodeError, ServingError
 from ropewalk.serving import _arrays
-from ropewalk.serving._checker import ARRAYS, JSON, MSGPACK, RAW, Checker, Parameter, Schema, Violations
+from ropewalk.serving._checker import (
+    ARRAYS,
+    JSON,
+    MSGPACK,
+    RAW,
+    Checker,
+    Misfit,
+    Parameter,
+    Schema,
+    Violations,
+)
 
 #: Bytes of a result from which on it is not copied.
 _LONG = 1 << 16
@@ -44,10 +54,12 @@ class Signature:
         try:
             self._arrays = _arrays.Arrays(parameters)
             self._result = _arrays.result_schema(returned)
+            self._array = _arrays.array_of(returned)
         except ValueError as error:
             raise ServingError(f"an annotation of the tool {name!r}: {error}") from error
         others = self._arrays.others(parameters)
         self._checker = _checker(name, others, returned if self._result is None else Any)
+        self._takes_bytes = self._result is None and self._checker.takes_bytes()
         self.parameters = parameters
         self._schema: str | None = None
         self._raw = parameters[0].name if [p.annotation for p in parameters] == [bytes] else None
@@ -103,17 +115,44 @@ class Signature:
             raise Violations(("", "the tool takes no raw bytes: it has not one parameter of type bytes"))
         return {self._raw: data}
 
+    def write(self, name: str, form: int, value: Any) -> _arrays.Answer:
+        """Writes a result of the tool of this name, or an item of a stream, as `encode` does.
+
+        Raises:
+            ResultEncodeError: it cannot be written, or its JSON does not fit the annotation.
+        """
+        try:
+            return self.encode(form, value)
+        except Misfit as misfit:
+            raise ResultEncodeError(
+                f"the result of the tool {name!r} does not fit its annotation: {misfit}. Return what the annotation "
+                f"says, or change it"
+            ) from None
+        except Exception as error:  # Values have code of the program.
+            reason = str(error).removeprefix("Error serializing to JSON: TypeError: ")
+            raise ResultEncodeError(
+                f"the result of the tool {name!r} cannot be written: {reason}. Return numbers, texts, lists, dicts, "
+                f"dataclasses or models, or bytes; of a table of pandas, to_dict('records')"
+            ) from error
+
     def encode(self, form: int, value: Any) -> _arrays.Answer:
         """Writes a result, or an item of a stream: its form, then its bytes. Bytes stay as they are.
 
         The upper bits of `form` say how the caller wants it; if they do not, it is as the arguments were.
+
+        Raises:
+            Misfit: its JSON does not fit the annotation.
         """
         if isinstance(value, (bytes, bytearray, memoryview)):
+            if not self._takes_bytes:
+                raise Misfit(("", "bytes were returned"))
             view = memoryview(cast("bytes", value))
             if view.nbytes < _LONG or not view.c_contiguous:
                 return b"\x03" + value
             return b"\x03", PickleBuffer(view.toreadonly())
         form = form >> 4 or form
+        if self._array is not None:
+            self._array.check_result(value, is_json=form < ARRAYS)
         if form >= ARRAYS:
             made = _arrays.encode(form, value, lambda part: self._checker.result(JSON, part))
             if made is not None:

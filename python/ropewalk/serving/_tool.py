@@ -24,6 +24,8 @@ IDLE_TIMEOUT = 300.0
 _LARGEST_BATCH = 4096
 #: How long a call waits for others if nothing says so, and how long it may.
 _WINDOW, _LONGEST_WINDOW = "5 ms", 60.0
+#: Seconds that a run may take at most to stop.
+_LONGEST_GRACE = 60.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +62,8 @@ class Tool:
     window: float = 0.0
     #: Seconds for which a result answers equal calls; `None` if it does not.
     cache_ttl: float | None = None
+    #: Seconds that a run may take to stop when its caller has left; `None` for the server's own times.
+    grace: float | None = None
 
 
 @overload
@@ -80,6 +84,7 @@ def tool(
     batch: int | None = None,
     window: float | str | None = None,
     cache_ttl: float | str | None = None,
+    grace: float | str | None = None,
 ) -> Callable[[F], F]: ...
 def tool(
     function: Callable[..., Any] | None = None,
@@ -98,6 +103,7 @@ def tool(
     batch: int | None = None,
     window: float | str | None = None,
     cache_ttl: float | str | None = None,
+    grace: float | str | None = None,
 ) -> Any:
     """Marks a function as a tool: `ropewalk serve` and `Server` offer it to callers.
 
@@ -128,6 +134,8 @@ def tool(
         window: how long a call may wait for others, in seconds or as ``"5 ms"``, which is the default.
         cache_ttl: for how long a result answers calls with the same arguments without a worker, in seconds or as
             ``"10 min"``; the tool must be `read_only`.
+        grace: how long a run may take to stop when its caller has left, in seconds or as ``"50 ms"``; then its worker
+            is ended. By default 20 ms, and one second for a stream, which is closed after its current step.
 
     Raises:
         ServingError: the function cannot be a tool.
@@ -150,6 +158,7 @@ def tool(
         "warmup": warmup,
         **_together(batch, window),
         "cache_ttl": None if cache_ttl is None else _span("cache_ttl", cache_ttl),
+        "grace": None if grace is None else _span("grace", grace, _LONGEST_GRACE),
     }
     if cache_ttl is not None and not read_only:
         raise ServingError(
@@ -185,12 +194,15 @@ def tool(
     return mark if function is None else mark(function)
 
 
-def _span(name: str, value: object) -> float:
+def _span(name: str, value: object, longest: float | None = None) -> float:
     try:
         seconds = _units.seconds(value) if isinstance(value, str) else value
     except ValueError as error:
         raise ValueError(f"{name} must be {error}, not {value!r}") from None
-    return checked_seconds(name, seconds)
+    checked = checked_seconds(name, seconds)
+    if longest is not None and checked > longest:
+        raise ValueError(f"{name} must be {longest:.0f} seconds or less, not {value!r}")
+    return checked
 
 
 def _together(batch: object, window: object) -> dict[str, Any]:
@@ -201,9 +213,7 @@ def _together(batch: object, window: object) -> dict[str, Any]:
             )
         return {}
     count = checked_count("batch", batch, 1, _LARGEST_BATCH)
-    span = _span("window", _WINDOW if window is None else window)
-    if span > _LONGEST_WINDOW:
-        raise ValueError(f"window must be {_LONGEST_WINDOW:.0f} seconds or less, not {window!r}")
+    span = _span("window", _WINDOW if window is None else window, _LONGEST_WINDOW)
     return {"batch": count, "window": span}
 
 

@@ -9,7 +9,6 @@ from types import ModuleType
 from typing import Any, TypeAlias
 
 from ropewalk._current import HERE
-from ropewalk._errors import ResultEncodeError
 from ropewalk._target import Place
 from ropewalk.pool.wire import _fitness
 from ropewalk.pool.wire._streams import iterate
@@ -174,17 +173,6 @@ def _once(
     return found
 
 
-def _written(name: str, signature: Signature, form: int, value: Any) -> Answer:
-    try:
-        return signature.encode(form, value)
-    except Exception as error:
-        reason = str(error).removeprefix("Error serializing to JSON: TypeError: ")
-        raise ResultEncodeError(
-            f"the result of the tool {name!r} cannot be written: {reason}. Return numbers, texts, lists, dicts, "
-            f"dataclasses or models, or bytes; of a table of pandas, to_dict('records')"
-        ) from error
-
-
 def _called(name: str, signature: Signature, function: Callable[..., Any]) -> Run:
     decode = signature.decode
 
@@ -198,7 +186,7 @@ def _called(name: str, signature: Signature, function: Callable[..., Any]) -> Ru
             value = function(**given)
         finally:
             HERE.metadata = b""
-        return _written(name, signature, form, value)
+        return signature.write(name, form, value)
 
     return run
 
@@ -216,7 +204,7 @@ def _streamed(name: str, signature: Signature, function: Callable[..., Any]) -> 
         items: Any = iterate(function(**given))
         try:
             for item in items:
-                yield _written(name, signature, form, item)
+                yield signature.write(name, form, item)
         finally:
             items.close()
             HERE.metadata = b""

@@ -79,6 +79,10 @@ def alone(n: list[int]) -> list[int]:
     return n
 
 @tool(batch=4)
+def root(number: list[float]) -> list[float]:
+    return [each**0.5 if each >= 0 else float("nan") for each in number]
+
+@tool(batch=4)
 def upper(data: list[bytes]) -> list[bytes]:
     return [each.upper() for each in data]
 '''
@@ -138,6 +142,15 @@ def test_schemas_show_what_a_caller_passes(batching: Server) -> None:
     (shown,) = (one for one in ask(batching, "GET", "/v1/tools").json["tools"] if one["name"] == "double")
     assert shown["input_schema"]["properties"]["n"]["type"] == "integer"
     assert shown["output_schema"]["type"] == "integer"
+
+
+def test_a_result_that_does_not_fit_fails_its_caller_alone(batching: Server) -> None:
+    with ThreadPoolExecutor(8) as threads:
+        said = list(threads.map(lambda n: call(batching, "root", {"number": n}), [4, -1] * 8))
+    assert [one.json for one in said[::2]] == [2.0] * 8
+    for one in said[1::2]:
+        assert (one.status, one.error["code"]) == (500, "INTERNAL")
+        assert "the result of the tool 'root' does not fit its annotation: " in one.error["message"]
 
 
 def test_calls_that_come_while_a_batch_runs_are_the_next(batching: Server, gate: Gate) -> None:

@@ -135,6 +135,14 @@ def test_a_result_that_cannot_be_written(server: Server) -> None:
     assert "the result of the tool 'strange' cannot be written" in said.error["message"]
 
 
+def test_a_result_that_does_not_fit_its_annotation(server: Server) -> None:
+    said = call(server, "divide", {"a": 1e308, "b": 1e-10})
+    assert (said.status, said.error["code"]) == (500, "INTERNAL")
+    assert "the result of the tool 'divide' does not fit its annotation: " in said.error["message"]
+    assert "NaN and infinities" in said.error["message"]
+    assert call(server, "divide", {"a": 1, "b": 4}).json == 0.25
+
+
 def test_metadata_reaches_the_task(server: Server) -> None:
     said = call(server, "metadata", {}, x_ropewalk_meta_user="ann", authorization="Bearer secret")
     assert said.json == {"user": "ann"}

@@ -71,6 +71,20 @@ def count(n: int) -> Iterator[int]:
     yield from range(n)
 
 @tool
+def half(number: float) -> float:
+    return number / 2
+
+@tool
+def roots(numbers: list[float]) -> list[float]:
+    return [n**0.5 if n >= 0 else float("nan") for n in numbers]
+
+@tool
+def dropped(n: int) -> Iterator[Point]:
+    for one in range(n):
+        yield Point(one)
+    yield Point("none")
+
+@tool
 def spin(folder: str) -> None:
     Gate(Path(folder)).mark("spins")
     sum(1 for _ in iter(int, 1))
@@ -160,6 +174,37 @@ def test_wrong_arguments_name_their_fields(mcp: Server) -> None:
     assert "\n- items[3]: " in called(mcp, "length", text="a", items=four)["content"][0]["text"]
     result = called(mcp, "anything", what="wrong")
     assert (result["isError"], result["content"][0]["text"]) == (True, "KeyError: 'wrong'")
+
+
+def test_a_result_that_does_not_fit_its_schema_is_an_error(mcp: Server) -> None:
+    result = called(mcp, "roots", numbers=[4, -1])
+    assert result["isError"] is True
+    assert "structuredContent" not in result
+    assert "the result of the tool 'roots' does not fit its annotation: [1]: " in result["content"][0]["text"]
+    assert called(mcp, "roots", numbers=[4])["structuredContent"] == {"result": [2.0]}
+    result = called(mcp, "dropped", n=2)
+    assert result["isError"] is True
+    assert "does not fit its annotation: x: " in result["content"][0]["text"]
+
+
+@pytest.mark.parametrize("meta", [{}, {"_meta": {"progressToken": "t"}}], ids=["plain", "with-progress"])
+def test_numbers_are_the_same_as_text_and_structured(mcp: Server, meta: Any) -> None:
+    # An inexact parser reads the neighbour of each of the first three.
+    for number in (
+        0.12000000000000001,
+        0.43000000000000005,
+        0.09090909090909091,
+        1e23,
+        5e-324,
+        1.7976931348623157e308,
+    ):
+        twice = number * 2 if number < 1e308 else number
+        params = {"name": "half", "arguments": {"number": twice}} | meta
+        said = ask(mcp, "POST", "/mcp", message("tools/call", params), HEADERS)
+        body = said.body.decode()
+        result = json.loads(body[body.index('{"jsonrpc') :])["result"]
+        assert result["structuredContent"] == {"result": twice / 2}
+        assert json.loads(result["content"][0]["text"]) == twice / 2
 
 
 def test_progress_is_sent_while_the_tool_runs(mcp: Server, gate: Gate) -> None:

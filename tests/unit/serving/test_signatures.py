@@ -5,18 +5,20 @@ from __future__ import annotations
 import base64
 import dataclasses
 import datetime
+import decimal
 import enum
 import importlib.util
 import json
+import math
 import sys
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any, Literal
 
 import pytest
 
-from ropewalk import ExtraMissing
+from ropewalk import ExtraMissing, ResultEncodeError
 from ropewalk.serving import ServingError
-from ropewalk.serving._checker import JSON, MSGPACK, RAW, Violations
+from ropewalk.serving._checker import JSON, MSGPACK, RAW, Misfit, Violations
 from ropewalk.serving._signature import Signature
 
 if sys.version_info >= (3, 12):
@@ -170,7 +172,7 @@ def test_raw_bytes_are_for_one_parameter_of_bytes(library: str) -> None:
 
 
 def test_results_are_written(library: str) -> None:
-    signature = Signature(everything, streams=False)
+    signature = of_result(Any)
     for value, written in (
         (Point(1), b'{"x":1,"y":0}'),
         ([Colour.RED, datetime.date(2024, 2, 29)], b'["red","2024-02-29"]'),
@@ -195,9 +197,118 @@ def test_keys_that_are_tuples_are_refused(library: str) -> None:
     assert written == {"a": 1, "2": [[3, 4]], "0.5": None, "2024-02-29": True}
 
 
+def of_result(returned: Any) -> Signature:
+    """The signature of a tool whose results are such."""
+
+    def one() -> Any: ...
+
+    one.__annotations__ = {"return": returned}
+    return Signature(one, streams=False)
+
+
+NAN = float("nan")
+
+
+@pytest.mark.parametrize(
+    ("returned", "value", "place"),
+    [
+        (float, NAN, ""),
+        (float, -math.inf, ""),
+        (float, "1", ""),
+        (int, 1.5, ""),
+        (str, 1, ""),
+        (None, 1, ""),
+        (dict[str, float], {"a": 1, "b": NAN}, "b"),
+        (list[Point], [Point(1), {"x": "1"}], "[1].x"),
+        (list[Point], [{"y": 1}], "[0].x"),
+        (dict[str, list[Point]], {"a": [Point(1), Point(NAN)]}, "a[1].x"),  # type: ignore[arg-type]
+        (int, b"1", ""),
+        (list[str], b"1", ""),
+    ],
+)
+def test_a_result_that_does_not_fit_its_annotation_is_an_error(
+    library: str, returned: Any, value: Any, place: str
+) -> None:
+    for form in (JSON, MSGPACK):
+        with pytest.raises(Misfit) as caught:
+            of_result(returned).encode(form, value)
+        [(found, text)] = caught.value.found
+        # msgspec does not say which item of a dict it is.
+        assert found == (place if library == "pydantic" else MSGSPEC_PLACES.get(place, place))
+        assert text
+    with pytest.raises(
+        ResultEncodeError, match=r"^the result of the tool 'one' does not fit its annotation: "
+    ) as error:
+        of_result(returned).write("one", JSON, value)
+    assert str(caught.value) in str(error.value)
+
+
+MSGSPEC_PLACES = {"b": "[...]", "a[1].x": "[...][1].x"}
+
+
+@pytest.mark.parametrize(
+    ("returned", "value", "written"),
+    [
+        (float, 1, b"1"),
+        (float | None, NAN, b"null"),
+        (Any, NAN, b"null"),
+        (list[Point], ({"x": 1, "y": 2},), b'[{"x":1,"y":2}]'),
+        (Point, Point(1), b'{"x":1,"y":0}'),
+        (set[int], {1}, b"[1]"),
+        (datetime.timedelta, datetime.timedelta(1), b'"P1D"'),
+        (decimal.Decimal, decimal.Decimal("1.50"), b'"1.50"'),
+        (dict[int, Colour], {1: Colour.RED}, b'{"1":"red"}'),
+        (int, 10**15, b"1000000000000000"),
+    ],
+)
+def test_a_result_whose_json_fits_is_written_as_it_comes(
+    library: str, returned: Any, value: Any, written: bytes
+) -> None:
+    signature = of_result(returned)
+    assert signature.encode(JSON, value) == b"\x01" + written
+    assert signature.encode(MSGPACK, value)[:1] == b"\x02"
+
+
+def test_bytes_fit_where_a_text_does(library: str) -> None:
+    for returned in (bytes, str, Any, bytes | None):
+        assert of_result(returned).encode(JSON, b"ab") == b"\x03ab"
+
+
+def test_a_model_that_is_written_in_another_form_than_it_is_read_is_not_checked() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    class Square(pydantic.BaseModel):  # type: ignore[name-defined, misc]
+        model_config = pydantic.ConfigDict(extra="forbid")
+        side: float
+
+        @pydantic.computed_field  # type: ignore[prop-decorator, untyped-decorator]
+        @property
+        def area(self) -> float:
+            return self.side**2
+
+    assert of_result(Square).encode(JSON, Square(side=2)) == b'\x01{"side":2.0,"area":4.0}'
+
+
+def test_results_that_are_arrays_fit_their_annotation(library: str) -> None:
+    np = pytest.importorskip("numpy")
+    floats = of_result(np.typing.NDArray[np.float32])
+    assert floats.encode(JSON, np.array([1, NAN])) == b"\x01[1.0,null]", "the schema says so"
+    assert floats.encode(JSON, [[1, 2], [3, 4]]) == b"\x01[[1,2],[3,4]]"
+    for value in (np.array(1.0), np.array(["a"]), {"a": 1}, "ab", b"ab", None, 1.5):
+        with pytest.raises(Misfit, match="returned"):
+            floats.encode(JSON, value)
+    pairs = of_result(np.typing.NDArray[np.complex64])
+    for pair in (np.array([1 + 2j]), [[1.0, 2.0]]):
+        assert pairs.encode(JSON, pair) == b"\x01[[1.0,2.0]]"
+    with pytest.raises(Misfit, match="returned"):
+        pairs.encode(JSON, np.array([1.5]))
+    with pytest.raises(Misfit, match=r"an array of float64 \(1,\) was returned for array of uint8"):
+        of_result(np.typing.NDArray[np.uint8]).encode(JSON, np.array([1.5]))
+
+
 def test_arrays_are_written_as_lists(library: str) -> None:
     np = pytest.importorskip("numpy")
-    signature = Signature(everything, streams=False)
+    signature = of_result(Any)
     assert signature.encode(JSON, {"a": np.arange(3), "b": np.float32(0.5)}) == b'\x01{"a":[0,1,2],"b":0.5}'
 
 

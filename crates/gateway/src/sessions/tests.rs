@@ -121,6 +121,7 @@ impl Scene {
             deadline: None,
             hang: None,
             retries: 0,
+            grace: None,
             batch: None,
             cache_ttl: None,
             generation: 0,

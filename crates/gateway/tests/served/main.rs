@@ -171,6 +171,7 @@ fn tool(name: &str, streams: bool) -> Tool {
         deadline: None,
         hang: None,
         retries: 0,
+        grace: None,
         batch: None,
         cache_ttl: None,
         generation: 0,
