@@ -7,8 +7,6 @@ use std::sync::{Arc, Weak};
 use std::time::Duration;
 use std::{fmt, io};
 
-use ::http::HeaderValue;
-use ::http::header::CONTENT_TYPE;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -194,6 +192,7 @@ impl Server {
             routes,
             leaving,
             most: settings.most_connections,
+            largest,
             head_timeout: settings.head_timeout,
             write_timeout: settings.write_timeout,
             certificates: certificates.clone(),
@@ -376,13 +375,10 @@ async fn otherwise(
     mut leaving: watch::Receiver<bool>,
     request: Request,
 ) -> Response {
-    let path = request.uri().path();
-    let of_service = ["/ropewalk.", "/grpc.", "/inference."].iter().any(|start| path.starts_with(start));
-    let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     // A client of gRPC expects an answer of gRPC.
-    if of_service || media_type.starts_with(b"application/grpc") {
+    if rpc::is_call(&request) {
         // A client may keep a stream of reflection for later, which would keep a server that leaves.
-        let request = if path.starts_with("/grpc.reflection.") {
+        let request = if request.uri().path().starts_with("/grpc.reflection.") {
             let left = async move { drop(leaving.wait_for(|leaving| *leaving).await) };
             request.map(|body| Body::from_stream(body.into_data_stream().take_until(left)))
         } else {

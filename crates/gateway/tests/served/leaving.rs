@@ -92,7 +92,7 @@ async fn a_drain_that_a_stop_breaks_off_says_so() {
     let mut held = std::net::TcpStream::connect(address).expect("connected");
     std::io::Write::write_all(
         &mut held,
-        b"POST /v1/tools/add HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+        b"POST /v1/tools/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
     )
     .expect("written");
     let stopping = Arc::clone(&server);
