@@ -3,7 +3,7 @@
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use ropewalk_gateway::{Clients, Known, Rate, Server, digest_of};
+use ropewalk_gateway::{Clients, Dashboard, Known, Rate, Server, digest_of};
 use serde_json::{Value, json};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
@@ -328,4 +328,42 @@ async fn a_body_without_end_does_not_hold_its_refused_request() {
     let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut said)).await;
     read.expect("in time").expect("the end");
     assert!(said.starts_with(b"HTTP/1.1 401 "), "{}", String::from_utf8_lossy(&said));
+}
+
+#[tokio::test]
+async fn one_client_has_a_share_of_the_watchers() {
+    let admin = |name| Known { is_admin: true, ..known(name) };
+    let clients = Clients::new([admin("ann"), admin("bob")], None);
+    let (server, _) = server(|settings| {
+        settings.clients = clients.into();
+        settings.dashboard = Some(Dashboard::default());
+    });
+    let address = server.listening().http.expect("an address");
+    let watch = async |name: &str| {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let head = format!(
+            "GET /v1/status/events HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {name}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.expect("an answer");
+        (stream, String::from_utf8_lossy(&start).into_owned())
+    };
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let (stream, said) = watch("ann").await;
+        assert_eq!(said, "HTTP/1.1 200");
+        held.push(stream);
+    }
+    let refused = ask(&server, "GET", "/v1/status/events", &[ANN], b"").await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(String::from_utf8_lossy(&refused.body).contains("8 times"), "{:?}", refused.body);
+    let (_other, said) = watch("bob").await;
+    assert_eq!(said, "HTTP/1.1 200");
+    // What leaves gives its place back.
+    held.pop();
+    let end = std::time::Instant::now() + Duration::from_secs(30);
+    while watch("ann").await.1 != "HTTP/1.1 200" {
+        assert!(std::time::Instant::now() < end, "the place is taken");
+    }
 }
