@@ -12,7 +12,7 @@ use http::uri::Authority;
 
 use crate::clients::{Peer, Roster, Shown, Stranger};
 use crate::failed::{Code, Failed};
-use crate::http::skip;
+use crate::rpc;
 
 /// Whether a host, with its port, is this machine by a name that no other can have.
 fn is_this_machine(host: &[u8]) -> bool {
@@ -77,8 +77,13 @@ impl Guard {
     }
 }
 
-/// Why a caller is not served. Clients of gRPC read this status of HTTP as UNAUTHENTICATED.
-fn refused(why: Stranger) -> Response {
+/// An answer to a request that is not served.
+fn refuse(request: &Request, failed: Failed) -> Response {
+    if rpc::is_call(request) { rpc::refuse(failed, request.headers()) } else { failed.into_response() }
+}
+
+/// Why a caller is not served.
+fn refused(request: &Request, why: Stranger) -> Response {
     // RFC 6750, section 3.
     let (text, challenge) = match why {
         Stranger::Unproven => (
@@ -93,7 +98,7 @@ fn refused(why: Stranger) -> Response {
             ("the caller's token or certificate has expired here", "Bearer error=\"invalid_token\"")
         }
     };
-    let mut response = Failed::new(Code::Unauthenticated, text).into_response();
+    let mut response = refuse(request, Failed::new(Code::Unauthenticated, text));
     response.headers_mut().insert(WWW_AUTHENTICATE, HeaderValue::from_static(challenge));
     response
 }
@@ -105,15 +110,11 @@ pub(crate) async fn guard(State(guard): State<Arc<Guard>>, mut request: Request,
     }
     if is_foreign(&request, guard.is_local) || (guard.is_local && is_misnamed(&request)) {
         let text = "a page of another site may not call this server";
-        skip(request).await;
-        return Failed::new(Code::PermissionDenied, text).into_response();
+        return refuse(&request, Failed::new(Code::PermissionDenied, text));
     }
     match guard.roster.admit(&Shown::of(request.headers(), request.extensions())) {
         Ok(caller) => request.extensions_mut().insert(caller),
-        Err(why) => {
-            skip(request).await;
-            return refused(why);
-        }
+        Err(why) => return refused(&request, why),
     };
     next.run(request).await
 }

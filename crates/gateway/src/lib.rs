@@ -12,6 +12,7 @@ mod call;
 mod clients;
 mod depth;
 mod driver;
+mod ending;
 mod engine;
 mod envelope;
 mod explain;

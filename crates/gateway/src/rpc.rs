@@ -6,6 +6,7 @@ mod session;
 use std::sync::Arc;
 use std::time::Instant;
 
+use axum::response::IntoResponse as _;
 use buffa::Message as _;
 use bytes::Bytes;
 use connectrpc::{
@@ -15,7 +16,8 @@ use connectrpc::{
 use connectrpc_health::{Checker, HealthService, Status};
 use connectrpc_reflection::{ReflectionError, Reflector};
 use futures::StreamExt as _;
-use http::header::{HeaderName, HeaderValue, RETRY_AFTER};
+use http::HeaderMap;
+use http::header::{CONTENT_TYPE, HeaderName, HeaderValue, RETRY_AFTER};
 use serde_json::{Map, Value};
 use tokio::sync::watch;
 
@@ -54,6 +56,19 @@ pub(crate) fn service(
     let plain = CompressionPolicy::disabled();
     let service = connectrpc_reflection::install(router, reflector).into_axum_service();
     Ok(service.with_limits(limits).with_compression_policy(plain))
+}
+
+/// Whether a request is a call of a service, whose client reads the errors of these protocols.
+pub(crate) fn is_call<B>(request: &http::Request<B>) -> bool {
+    let path = request.uri().path();
+    let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
+    ["/ropewalk.", "/grpc.", "/inference."].iter().any(|start| path.starts_with(start))
+        || media_type.starts_with(b"application/grpc")
+}
+
+/// Refuses a call, with these headers, in its own protocol.
+pub(crate) fn refuse(failed: Failed, headers: &HeaderMap) -> axum::response::Response {
+    ConnectError::from(failed).into_http_response(headers).into_response()
 }
 
 /// `grpc.health.v1.Health`, for the whole server and for each of its services.

@@ -4,11 +4,9 @@ use std::net::SocketAddr;
 use std::os::fd::OwnedFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use std::{fmt, io};
 
-use ::http::HeaderValue;
-use ::http::header::CONTENT_TYPE;
 use axum::Router;
 use axum::body::Body;
 use axum::extract::Request;
@@ -25,6 +23,7 @@ use tower::Service as _;
 
 use crate::call::{Readiness, Runner};
 use crate::clients::{Clients, Roster};
+use crate::ending::Ending;
 use crate::failed::{Code, Failed};
 use crate::guard::{self, Guard};
 use crate::http::{self, Catalog, Shared};
@@ -112,6 +111,7 @@ pub struct Listening {
 pub struct Server {
     runtime: Mutex<Option<Runtime>>,
     runner: Arc<dyn Runner>,
+    ending: Arc<Ending>,
     telemetry: Arc<Telemetry>,
     sessions: Arc<Sessions>,
     listening: Listening,
@@ -144,6 +144,8 @@ impl Server {
             .enable_io()
             .enable_time()
             .build()?;
+        let ending = Ending::new(runner);
+        let runner: Arc<dyn Runner> = Arc::clone(&ending) as _;
         let asked = Arc::clone(&runner);
         let wishes = Arc::clone(&settings.wishes);
         let now = move || Now { buses: wishes.buses(), ..asked.now() };
@@ -194,6 +196,7 @@ impl Server {
             routes,
             leaving,
             most: settings.most_connections,
+            largest,
             head_timeout: settings.head_timeout,
             write_timeout: settings.write_timeout,
             certificates: certificates.clone(),
@@ -231,6 +234,7 @@ impl Server {
         let made = Self {
             runtime,
             runner,
+            ending,
             telemetry,
             sessions,
             listening,
@@ -283,8 +287,9 @@ impl Server {
     }
 
     /// Takes no more connections and no more requests, opens no more sessions, and waits until the requests that have
-    /// begun are answered, and the tasks of MCP have ended; then it ends the sessions that are left. False if a call
-    /// had to be given up.
+    /// begun are answered, and the tasks of MCP have ended; then it ends the sessions that are left. What is left after
+    /// that time is given up: its client reads that the server leaves, for which there is a second more. False if a
+    /// call had to be given up.
     pub fn drain(&self, within: Duration) -> bool {
         let _ = self.leave.send(true);
         self.sessions.leave();
@@ -294,17 +299,20 @@ impl Server {
         }
         let Some(handle) = self.handle() else { return true };
         let (mut open, mcp, sessions) = (self.open.subscribe(), self.mcp.clone(), Arc::clone(&self.sessions));
+        let ending = Arc::clone(&self.ending);
+        let begun = Instant::now();
         let drained = handle.spawn(async move {
-            let answered = timeout(within, async {
-                // The wait ends with an error only if the sender is gone: the server has ended.
-                let _ = open.wait_for(|open| *open == 0).await;
+            let answered = async {
+                all_closed(&mut open).await;
                 mcp.at_rest().await;
-            });
-            let answered = answered.await.is_ok();
+            };
+            let _ = timeout(within, answered).await;
             let no_task = mcp.give_up();
+            ending.give_up();
             // A session that is as long as its connection has kept that open until now.
-            let at_rest = timeout(LAST, sessions.end_all()).await == Ok(true);
-            no_task && at_rest && (answered || all_closed(&mut open).await)
+            let last = async { tokio::join!(sessions.end_all(), all_closed(&mut open)).0 };
+            let time = within.saturating_sub(begun.elapsed()).max(LAST);
+            timeout(time, last).await == Ok(true) && no_task && !ending.gave_up()
         });
         // A task of the runtime, since `stop` may end that meanwhile: it drops the task, and no timer is polled then.
         handle.block_on(drained).unwrap_or(false)
@@ -376,13 +384,10 @@ async fn otherwise(
     mut leaving: watch::Receiver<bool>,
     request: Request,
 ) -> Response {
-    let path = request.uri().path();
-    let of_service = ["/ropewalk.", "/grpc.", "/inference."].iter().any(|start| path.starts_with(start));
-    let media_type = request.headers().get(CONTENT_TYPE).map(HeaderValue::as_bytes).unwrap_or_default();
     // A client of gRPC expects an answer of gRPC.
-    if of_service || media_type.starts_with(b"application/grpc") {
+    if rpc::is_call(&request) {
         // A client may keep a stream of reflection for later, which would keep a server that leaves.
-        let request = if path.starts_with("/grpc.reflection.") {
+        let request = if request.uri().path().starts_with("/grpc.reflection.") {
             let left = async move { drop(leaving.wait_for(|leaving| *leaving).await) };
             request.map(|body| Body::from_stream(body.into_data_stream().take_until(left)))
         } else {
@@ -393,10 +398,11 @@ async fn otherwise(
     Failed::new(Code::NotFound, "there is nothing at this path; /openapi.json lists what is").into_response()
 }
 
-/// Waits until nothing is open; false if that took too long.
-async fn all_closed(open: &mut watch::Receiver<usize>) -> bool {
-    timeout(LAST, open.wait_for(|open| *open == 0)).await.is_ok_and(|seen| seen.is_ok())
+/// Waits until nothing is open.
+async fn all_closed(open: &mut watch::Receiver<usize>) {
+    // It ends with an error only if the sender is gone: the server has ended.
+    let _ = open.wait_for(|open| *open == 0).await;
 }
 
-/// How long the ends of the last sessions may take, when the server leaves.
-const LAST: Duration = Duration::from_secs(2);
+/// How long the ends of the last calls and sessions may take at least, when the server leaves.
+const LAST: Duration = Duration::from_secs(1);

@@ -24,7 +24,7 @@ use tokio_util::sync::CancellationToken;
 
 use self::stream::{InSession, OfStream};
 use crate::call::{Answer, Beside, Form, Items, Request, Runner, Seat};
-use crate::clients::Caller;
+use crate::clients::{Caller, Share, Shares};
 use crate::failed::{Code, Failed, Shed};
 use crate::telemetry::{Ended, OfSessions, Protocol, Telemetry};
 use crate::tool::{SessionTool, Tool};
@@ -40,13 +40,25 @@ const LOOK_EVERY: Duration = Duration::from_millis(250);
 const FULL_FOR: Duration = Duration::from_secs(1);
 
 /// Whose a session is: that of a client, and without clients of every caller that knows its name.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Owner(pub(crate) Option<Arc<str>>);
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Owner {
+    identity: Option<Arc<str>>,
+    /// Of whose share of the sessions it is.
+    party: Option<Arc<str>>,
+}
 
 impl Owner {
     /// The owner of what this request opens, and of what it may reach.
     pub(crate) fn of(extensions: &Extensions) -> Self {
-        Self(Caller::of(extensions).identity())
+        let caller = Caller::of(extensions);
+        Self { identity: caller.identity(), party: caller.party() }
+    }
+}
+
+impl PartialEq for Owner {
+    fn eq(&self, other: &Self) -> bool {
+        // A caller without an identity may come from another address.
+        self.identity == other.identity
     }
 }
 
@@ -58,6 +70,8 @@ pub(crate) struct Sessions {
     table: Mutex<Table>,
     /// Sessions that are open, or that are being opened. It orders nothing: relaxed.
     places: Arc<AtomicUsize>,
+    /// Those of each client, of which none may take all places.
+    shares: Arc<Shares>,
     /// Notified when a session has opened.
     opened: Notify,
 }
@@ -84,11 +98,14 @@ impl Table {
 
 /// One of so many places for sessions.
 #[derive(Debug)]
-struct Place(Arc<AtomicUsize>);
+struct Place {
+    places: Arc<AtomicUsize>,
+    _share: Share,
+}
 
 impl Drop for Place {
     fn drop(&mut self) {
-        self.0.fetch_sub(1, Ordering::Relaxed);
+        self.places.fetch_sub(1, Ordering::Relaxed);
     }
 }
 
@@ -258,8 +275,8 @@ impl Session {
 impl Sessions {
     /// Sessions of tools that run there, at most so many at a time.
     pub(crate) fn new(most: usize, runner: Arc<dyn Runner>, telemetry: Arc<Telemetry>) -> Arc<Self> {
-        let (table, places) = (Mutex::default(), Arc::default());
-        Arc::new(Self { most, runner, telemetry, table, places, opened: Notify::new() })
+        let (table, places, shares) = (Mutex::default(), Arc::default(), Shares::new(most.div_ceil(2)));
+        Arc::new(Self { most, runner, telemetry, table, places, shares, opened: Notify::new() })
     }
 
     /// Ends sessions that nothing has called for their idle timeout, and notices those that are lost; for as long as
@@ -286,7 +303,7 @@ impl Sessions {
         protocol: Protocol,
         request: Request,
     ) -> Result<Arc<Session>, Failed> {
-        let place = self.place()?;
+        let place = self.place(&owner)?;
         let seat = self.runner.seat(of)?;
         seat.call(request).await?;
         let counts = self.telemetry.sessions(of.name());
@@ -320,20 +337,21 @@ impl Sessions {
         Ok(session)
     }
 
-    fn place(&self) -> Result<Place, Failed> {
+    fn place(&self, owner: &Owner) -> Result<Place, Failed> {
         if self.table.lock().leaving {
             return Err(leaving());
         }
-        let place = Place(Arc::clone(&self.places));
+        let share = self.shares.take(owner.party.as_ref()).ok_or_else(|| {
+            let most = self.shares.most;
+            full(format!(
+                "the client has {most} sessions open, half of max_sessions, and no client may have more"
+            ))
+        })?;
+        let place = Place { places: Arc::clone(&self.places), _share: share };
         if self.places.fetch_add(1, Ordering::Relaxed) < self.most {
             return Ok(place);
         }
-        let text = format!(
-            "{} sessions are open, which is as many as may (max_sessions). Try again later",
-            self.most
-        );
-        let failed = Failed::new(Code::ResourceExhausted, text).shed(Shed::QueueFull);
-        Err(Failed { retry_after: Some(FULL_FOR), ..failed })
+        Err(full(format!("{} sessions are open, which is as many as may (max_sessions)", self.most)))
     }
 
     /// The session of this name, if it is this owner's.
@@ -468,6 +486,12 @@ impl fmt::Debug for Sessions {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.debug_struct("Sessions").field("most", &self.most).finish_non_exhaustive()
     }
+}
+
+/// No further session may be open.
+fn full(why: String) -> Failed {
+    let failed = Failed::new(Code::ResourceExhausted, why + ". Try again later").shed(Shed::QueueFull);
+    failed.retry_after(FULL_FOR)
 }
 
 fn leaving() -> Failed {

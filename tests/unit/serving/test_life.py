@@ -210,9 +210,10 @@ def test_requests_that_have_begun_are_answered(make_server: Make, begin: Begin, 
 
 def test_a_drain_has_a_limit(make_server: Make, begin: Begin, gate: Gate) -> None:
     server = make_server()
-    begin(server, "hold", {"folder": str(gate.folder)})
+    connection = begin(server, "hold", {"folder": str(gate.folder)})
     (pid,) = until(lambda: gate.marks())
     assert server.drain(0.05) is False
+    assert connection.getresponse().status == 503
     until(lambda: not is_alive(pid))
 
 

@@ -2,6 +2,7 @@
 
 mod rate;
 mod roster;
+mod shares;
 
 use std::collections::HashMap;
 use std::fmt;
@@ -13,8 +14,9 @@ use http::Extensions;
 use ring::digest::{SHA256, digest};
 
 pub use self::rate::Rate;
-use self::rate::{Addresses, Bucket};
+use self::rate::{Addresses, Bucket, network};
 pub(crate) use self::roster::{Roster, Shown};
+pub(crate) use self::shares::{Share, Shares};
 use crate::failed::{Code, Failed};
 
 /// A token's SHA-256. A token has so many bits that its digest says nothing of it.
@@ -154,11 +156,11 @@ impl Clients {
     /// The caller that shows a token with this digest, at this end of a connection.
     fn find(&self, token: Option<&Digest>, peer: &Peer) -> Result<Caller, Stranger> {
         if self.is_empty() {
-            let addresses = self.addresses.clone().map(|addresses| (addresses, peer.address));
             return Ok(Caller {
-                client: None,
                 name: peer.names.first().map(|name| (**name).into()),
-                addresses,
+                address: peer.address,
+                addresses: self.addresses.clone(),
+                ..Caller::default()
             });
         }
         let client = match token {
@@ -176,7 +178,9 @@ impl Clients {
         if client.known.expires.is_some_and(|at| at <= SystemTime::now()) {
             return Err(Stranger::Expired);
         }
-        Ok(Caller { client: Some(Arc::clone(client)), name: client.known.name.clone(), addresses: None })
+        let is_alone = self.by_token.len() + self.by_certificate.len() == 1;
+        let (client, name) = (Some(Arc::clone(client)), client.known.name.clone());
+        Ok(Caller { client, name, is_alone, ..Caller::default() })
     }
 }
 
@@ -186,7 +190,11 @@ pub struct Caller {
     /// `None` where every caller is admitted.
     client: Option<Arc<Client>>,
     name: Option<Arc<str>>,
-    addresses: Option<(Arc<Addresses>, Option<IpAddr>)>,
+    /// Whether there is no other client.
+    is_alone: bool,
+    /// Where it calls from, if every caller is admitted; none at the unix socket.
+    address: Option<IpAddr>,
+    addresses: Option<Arc<Addresses>>,
 }
 
 impl fmt::Debug for Caller {
@@ -219,6 +227,19 @@ impl Caller {
             }
             (None, None) => None,
         }
+    }
+
+    /// What tells it from others that have a share each of what is scarce: its identity, or its address where every
+    /// caller is admitted. `None` if there are no others: the only client, and the callers of this machine.
+    pub(crate) fn party(&self) -> Option<Arc<str>> {
+        if self.is_alone {
+            return None;
+        }
+        self.identity().or_else(|| {
+            let address = network(self.address?);
+            // No name of a client has a space.
+            (!address.is_loopback()).then(|| format!("address {address}").into())
+        })
     }
 
     /// Whether it may control the server: recycle workers, resize pools. Only a client may that is named as such.
@@ -255,8 +276,8 @@ impl Caller {
     ///
     /// When it calls more often than it may: RESOURCE_EXHAUSTED, with the time after which to try again.
     pub fn take(&self) -> Result<(), Failed> {
-        if let Some((addresses, address)) = &self.addresses {
-            return addresses.take(*address);
+        if let Some(addresses) = &self.addresses {
+            return addresses.take(self.address);
         }
         self.client.as_ref().and_then(|client| client.bucket.as_ref()).map_or(Ok(()), |bucket| bucket.take())
     }
@@ -350,6 +371,25 @@ mod tests {
         // Without clients, the authority of certificates has said who may call.
         let caller = Clients::default().admit(None, &peer(&["eve"])).expect("admitted");
         assert_eq!(caller.name().map(|name| &**name), Some("eve"));
+    }
+
+    #[test]
+    fn callers_have_a_share_each_where_there_are_several() {
+        let party = |clients: &Clients, token: Option<&[u8]>, address: Option<&str>| {
+            let address = address.map(|address| address.parse().expect("an address"));
+            let caller = clients.admit(token, &Peer { address, ..Peer::default() }).expect("admitted");
+            caller.party().map(|party| party.to_string())
+        };
+        let two = Clients::new([with_token("ann"), with_token("bob")], None);
+        assert_eq!(party(&two, Some(b"ann"), Some("127.0.0.1")).as_deref(), Some("ann"));
+        let one = Clients::new([with_token("ann")], None);
+        assert_eq!(party(&one, Some(b"ann"), Some("10.0.0.1")), None);
+        let open = Clients::default();
+        assert_eq!(party(&open, None, Some("10.0.0.1")).as_deref(), Some("address 10.0.0.1"));
+        assert_eq!(party(&open, None, Some("2001:db8::1")).as_deref(), Some("address 2001:db8::"));
+        for local in [Some("127.0.0.1"), Some("127.1.2.3"), Some("::ffff:127.0.0.1"), Some("::1"), None] {
+            assert_eq!(party(&open, None, local), None, "{local:?}");
+        }
     }
 
     #[test]

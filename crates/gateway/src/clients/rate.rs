@@ -132,8 +132,9 @@ impl Addresses {
 }
 
 /// What one caller has of addresses: all of IPv4, and of IPv6 the network of 64 bits, of which hosts choose the rest.
-fn network(address: IpAddr) -> IpAddr {
+pub(super) fn network(address: IpAddr) -> IpAddr {
     match address.to_canonical() {
+        IpAddr::V6(Ipv6Addr::LOCALHOST) => IpAddr::V6(Ipv6Addr::LOCALHOST),
         IpAddr::V6(long) => IpAddr::V6(Ipv6Addr::from_bits(long.to_bits() & !u128::from(u64::MAX))),
         short => short,
     }

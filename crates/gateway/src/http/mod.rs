@@ -15,7 +15,7 @@ use axum::routing::{get, post};
 use http::StatusCode;
 
 pub(crate) use answers::{document, whole_seconds};
-pub(crate) use tools::{CACHE, TIMEOUT, after, not_allowed, read, skip, text_of};
+pub(crate) use tools::{CACHE, TIMEOUT, after, not_allowed, read, text_of};
 
 use crate::call::Runner;
 use crate::clients::{Caller, Roster};

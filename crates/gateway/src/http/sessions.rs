@@ -9,7 +9,7 @@ use http::header::{HeaderValue, LOCATION};
 use http::{Extensions, HeaderMap, Request as HttpRequest, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Catalog, Shared, npy, skip, tools};
+use super::{Catalog, Shared, npy, tools};
 use crate::arrays::Given;
 use crate::call::{Form, Request};
 use crate::clients::Caller;
@@ -62,13 +62,7 @@ pub(super) async fn open(
     let watched = shared.telemetry.begin(Protocol::Http, tool, request.headers());
     watched.by(&caller);
     let opened = async {
-        let of = match found.and_then(|of| caller.take().map(|()| of)) {
-            Ok(of) => of,
-            Err(failed) => {
-                skip(request).await;
-                return Err(failed);
-            }
-        };
+        let of = found.and_then(|of| caller.take().map(|()| of))?;
         let owner = Owner::of(request.extensions());
         let (_, request) = read(&shared, &of.open, request, &watched).await?;
         let session = shared.sessions.open(of, owner, Protocol::Http, request).await?;
@@ -105,13 +99,7 @@ pub(super) async fn call(
     let watched = shared.telemetry.begin(Protocol::Http, tool, request.headers());
     watched.by(&caller);
     let called = async {
-        let (session, tool) = match found.and_then(|found| caller.take().map(|()| found)) {
-            Ok(found) => found,
-            Err(failed) => {
-                skip(request).await;
-                return Err(failed);
-            }
-        };
+        let (session, tool) = found.and_then(|found| caller.take().map(|()| found))?;
         let (headers, request) = read(&shared, &tool, request, &watched).await?;
         if tool.streams {
             tools::check_stream(request.form)?;

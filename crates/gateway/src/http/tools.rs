@@ -5,15 +5,15 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use axum::body::{Body, Bytes, HttpBody as _};
+use axum::body::{Body, Bytes};
 use axum::extract::{Path, State};
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
 use futures::StreamExt as _;
 use futures::stream::Peekable;
-use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, EXPECT, HeaderValue};
-use http::{HeaderMap, Request as HttpRequest, StatusCode, Version};
+use http::header::{ACCEPT, CACHE_CONTROL, CONTENT_TYPE, HeaderValue};
+use http::{HeaderMap, Request as HttpRequest, StatusCode};
 use http_body_util::{BodyExt as _, LengthLimitError, Limited};
 use serde_json::json;
 use serde_json::value::RawValue;
@@ -68,10 +68,7 @@ pub(super) async fn call(
     watched.by(&caller);
     let answered = match found.and_then(|tool| caller.take().map(|()| tool)) {
         Ok(tool) => called(&shared, tool, request, &watched).await,
-        Err(failed) => {
-            skip(request).await;
-            Err(failed)
-        }
+        Err(failed) => Err(failed),
     };
     answered.unwrap_or_else(|failed| {
         watched.failed(&failed);
@@ -124,7 +121,6 @@ pub(crate) async fn not_allowed(request: HttpRequest<Body>) -> Response {
         "this path takes no {}: the header Allow says what it takes",
         shortened(request.method().as_str())
     );
-    skip(request).await;
     Failed::new(Code::FailedPrecondition, text).with_status(StatusCode::METHOD_NOT_ALLOWED).into_response()
 }
 
@@ -195,19 +191,6 @@ pub(super) fn metadata(headers: &HeaderMap, watched: &Watched) -> Bytes {
         }
     }
     if found.is_empty() { Bytes::new() } else { Bytes::from(serde_json::Value::Object(found).to_string()) }
-}
-
-/// Bytes of a body that are read though its request is refused, and how long that may take.
-const SKIPPED: usize = 64 << 10;
-const SKIPPING: Duration = Duration::from_secs(1);
-
-/// Reads the body of a request that is refused, if it is short. A client of HTTP/1 that still sends it would find its
-/// connection closed, and might not read why.
-pub(crate) async fn skip(request: HttpRequest<Body>) {
-    let is_short = usize::try_from(request.body().size_hint().lower()).is_ok_and(|least| least <= SKIPPED);
-    if request.version() < Version::HTTP_2 && is_short && !request.headers().contains_key(EXPECT) {
-        let _ = timeout(SKIPPING, Limited::new(request.into_body(), SKIPPED).collect()).await;
-    }
 }
 
 pub(crate) async fn read(body: Body, largest: usize, patience: Duration) -> Result<Bytes, Failed> {

@@ -2,6 +2,8 @@
 
 mod certificate;
 mod patient;
+mod plain;
+mod rest;
 mod socket;
 mod stream;
 mod streams;
@@ -21,6 +23,7 @@ use axum::Router;
 use axum::response::Response;
 use axum::routing::future::RouteFuture;
 use http::Request;
+use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
 use hyper_util::server::graceful::{GracefulShutdown, Watcher};
@@ -32,6 +35,7 @@ use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
 use self::patient::Patient;
+use self::rest::{Bounds, Whole};
 use self::socket::Socket;
 use self::stream::{Carrier, Stream};
 use self::streams::{Streams, watched};
@@ -98,6 +102,8 @@ pub(crate) struct Listener {
     pub(crate) routes: Router,
     pub(crate) leaving: watch::Receiver<bool>,
     pub(crate) most: usize,
+    /// Bytes that a request may have.
+    pub(crate) largest: usize,
     pub(crate) head_timeout: Duration,
     pub(crate) write_timeout: Duration,
     /// With them, connections of TCP begin with a handshake of TLS.
@@ -156,7 +162,8 @@ impl Listener {
             .keep_alive_interval(ASKED_EVERY)
             .keep_alive_timeout(ASKED_EVERY);
         let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
-        let service = TowerToHyperService::new(Served { routes: self.routes.clone(), peer });
+        let bounds = Bounds { bytes: self.largest, time: self.head_timeout, leaving: self.leaving.clone() };
+        let service = TowerToHyperService::new(Served { routes: self.routes.clone(), peer, bounds });
         let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
         let _ = watcher.watch(connection).await;
     }
@@ -178,6 +185,7 @@ async fn encrypted(
     certificates: &Certificates,
     peer: &mut Peer,
 ) -> Option<Carrier> {
+    let stream = plain::refused(stream).await?;
     let acceptor = TlsAcceptor::from(certificates.current());
     let stream = acceptor.accept(stream).await.ok()?;
     let shown = stream.get_ref().1.peer_certificates().and_then(|all| all.first());
@@ -185,28 +193,27 @@ async fn encrypted(
     Some(Carrier::Tls(Box::new(stream)))
 }
 
-/// The routes, for the requests of a connection: each has its peer among its extensions, and its answer is watched.
+/// The routes, for the requests of a connection: each has its peer among its extensions, and its answer
+/// is watched.
 #[derive(Clone)]
 struct Served {
     routes: Router,
     peer: Peer,
+    bounds: Bounds,
 }
 
-impl<B> Service<Request<B>> for Served
-where
-    Router: Service<Request<B>, Response = Response, Error = Infallible, Future = RouteFuture<Infallible>>,
-{
+impl Service<Request<Incoming>> for Served {
     type Response = Response;
     type Error = Infallible;
     type Future = Answering;
 
     fn poll_ready(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Infallible>> {
-        self.routes.poll_ready(context)
+        Service::<Request<Whole>>::poll_ready(&mut self.routes, context)
     }
 
-    fn call(&mut self, mut request: Request<B>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Incoming>) -> Self::Future {
         request.extensions_mut().insert(self.peer.clone());
-        Answering(self.routes.call(request))
+        Answering(self.routes.call(Whole::of(request, &self.bounds)))
     }
 }
 

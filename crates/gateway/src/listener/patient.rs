@@ -22,6 +22,10 @@ impl<S> Patient<S> {
         Self { socket, patience, waits: None }
     }
 
+    pub(super) fn socket(&self) -> &S {
+        &self.socket
+    }
+
     /// What a write has come to, which fails if the socket has taken nothing for too long.
     fn bounded<T>(&mut self, context: &mut Context<'_>, done: Poll<io::Result<T>>) -> Poll<io::Result<T>> {
         if done.is_ready() {

@@ -168,7 +168,7 @@ impl Scene {
 }
 
 fn owner(name: &str) -> Owner {
-    Owner(Some(name.into()))
+    Owner { identity: Some(name.into()), party: Some(name.into()) }
 }
 
 #[tokio::test]
@@ -191,7 +191,7 @@ async fn a_session_is_its_owner_s_alone() {
     };
     assert_eq!(of(b"1"), owner("ann"));
     // A token of a list has no name, and is no other caller's.
-    assert!(of(b"2").0.is_some_and(|name| name.starts_with("token ")));
+    assert!(of(b"2").identity.is_some_and(|name| name.starts_with("token ")));
     assert!(!format!("{session:?}").contains(&**session.id()));
 }
 
@@ -210,6 +210,20 @@ async fn only_so_many_are_open_and_each_gives_its_place_back() {
     scene.open(&Owner::default()).await.expect("there is a place");
     drop((first, second));
     assert_eq!(scene.seen.freed.load(Ordering::SeqCst), 1);
+}
+
+#[tokio::test]
+async fn one_client_may_open_half_of_them() {
+    let scene = Scene::new(4);
+    let first = scene.open(&owner("ann")).await.expect("it opens");
+    let _second = scene.open(&owner("ann")).await.expect("it opens");
+    let refused = scene.open(&owner("ann")).await.expect_err("it has its share");
+    assert_eq!((refused.code, refused.shed), (Code::ResourceExhausted, Some(Shed::QueueFull)));
+    assert!(refused.message.contains("half of max_sessions"), "{}", refused.message);
+    assert_eq!(scene.active(), 2);
+    scene.open(&owner("bob")).await.expect("another has its own");
+    scene.sessions.end(&first, Ended::Closed).await.expect("it ends");
+    scene.open(&owner("ann")).await.expect("its share is free again");
 }
 
 #[tokio::test]

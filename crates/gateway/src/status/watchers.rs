@@ -19,11 +19,13 @@ use tokio::time::{MissedTickBehavior, interval};
 
 use super::document::{self, Since};
 use super::{Status, refused};
-use crate::clients::{Caller, Shown};
+use crate::clients::{Caller, Share, Shares, Shown};
 use crate::failed::{Code, Failed};
 
 /// Watchers that there may be.
 const MOST: usize = 32;
+/// Those of them that one client may have.
+const MOST_OF_CLIENT: usize = 8;
 /// Updates that a watcher may be behind; then it gets the whole.
 const BEHIND: usize = 4;
 const EVERY: Duration = Duration::from_secs(1);
@@ -35,12 +37,14 @@ pub(super) struct Watchers {
     /// Whether the task runs.
     runs: Mutex<bool>,
     places: Arc<Semaphore>,
+    shares: Arc<Shares>,
 }
 
 impl Default for Watchers {
     fn default() -> Self {
         let updates = broadcast::Sender::new(BEHIND);
-        Self { updates, runs: Mutex::new(false), places: Arc::new(Semaphore::new(MOST)) }
+        let (places, shares) = (Arc::new(Semaphore::new(MOST)), Shares::new(MOST_OF_CLIENT));
+        Self { updates, runs: Mutex::new(false), places, shares }
     }
 }
 
@@ -89,6 +93,7 @@ struct Watcher {
     /// It gets the whole next.
     wants_whole: bool,
     _place: OwnedSemaphorePermit,
+    _share: Share,
 }
 
 impl Watcher {
@@ -127,9 +132,15 @@ impl Watcher {
 /// See the module.
 pub(super) async fn events(State(status): State<Arc<Status>>, request: Request) -> Response {
     let (parts, _) = request.into_parts();
-    if let Err(failed) = Status::may_read(&Caller::of(&parts.extensions)) {
+    let caller = Caller::of(&parts.extensions);
+    if let Err(failed) = Status::may_read(&caller) {
         return failed.into_response();
     }
+    let Some(share) = status.watchers.shares.take(caller.party().as_ref()) else {
+        let text =
+            format!("the client watches the server {MOST_OF_CLIENT} times, and no client may more often");
+        return Failed::new(Code::ResourceExhausted, text).into_response();
+    };
     let Ok(place) = Arc::clone(&status.watchers.places).try_acquire_owned() else {
         let text = format!("{MOST} clients watch the server, and no more may");
         return refused(Failed::new(Code::ResourceExhausted, text), StatusCode::SERVICE_UNAVAILABLE);
@@ -140,6 +151,7 @@ pub(super) async fn events(State(status): State<Arc<Status>>, request: Request) 
         shown: Shown::of(&parts.headers, &parts.extensions),
         wants_whole: true,
         _place: place,
+        _share: share,
         status,
     };
     let events = stream::unfold(watcher, Watcher::next).boxed();

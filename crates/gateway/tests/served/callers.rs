@@ -3,12 +3,13 @@
 use std::time::{Duration, SystemTime};
 
 use http::StatusCode;
-use ropewalk_gateway::{Clients, Known, Rate, Server, digest_of};
+use ropewalk_gateway::{Clients, Dashboard, Known, Rate, Server, digest_of};
 use serde_json::{Value, json};
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
+use crate::floods::{PREFACE, frame};
 use crate::http::{Said, ask};
 use crate::{rpc, server};
 
@@ -220,5 +221,149 @@ async fn a_client_that_still_sends_its_body_reads_why_it_is_refused() {
         let length = length.and_then(|text| text.parse().ok()).expect("a length");
         let mut body = vec![0; length];
         stream.read_exact(&mut body).await.expect("a body");
+    }
+}
+
+/// A request of HTTP/2 with a token and the first parts of a body that has not ended, 10,000 bytes each.
+fn begun(path: &str, token: &str, media_type: &str, parts: usize) -> Vec<u8> {
+    let text = |text: &str| [&[u8::try_from(text.len()).expect("short")], text.as_bytes()].concat();
+    // `:method: POST` and `:scheme: http` of the static table, and literals with its names: `:path`, `authorization`,
+    // `content-type`.
+    let head = [
+        vec![0x83, 0x86, 0x04],
+        text(path),
+        vec![0x0f, 0x08],
+        text(&format!("Bearer {token}")),
+        vec![0x0f, 0x10],
+        text(media_type),
+    ];
+    [PREFACE, &frame(1, 4, 1, &head.concat()), &frame(0, 0, 1, &[b' '; 10_000]).repeat(parts)].concat()
+}
+
+/// The next frame that is none of the connection's own: its kind, its flags, its payload.
+async fn next(stream: &mut TcpStream) -> (u8, u8, Vec<u8>) {
+    loop {
+        let mut head = [0; 9];
+        stream.read_exact(&mut head).await.expect("a frame");
+        let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
+        let mut payload = vec![0; usize::try_from(length).expect("short")];
+        stream.read_exact(&mut payload).await.expect("a payload");
+        if !matches!(head[3], 4 | 8) {
+            return (head[3], head[4], payload);
+        }
+    }
+}
+
+#[tokio::test]
+async fn a_stream_that_still_sends_its_body_is_answered_and_not_reset() {
+    let clients =
+        || Clients::new([Known { tools: Some(vec!["echo".into(), "none".into()]), ..known("ann") }], None);
+    let (server, _) = server(|settings| {
+        settings.clients = clients().into();
+        settings.largest = 30_000;
+    });
+    let address = server.listening().http.expect("an address");
+    for (path, token, media_type, code) in [
+        ("/v1/tools/echo", "no", "application/json", "UNAUTHENTICATED"),
+        ("/v1/tools/meta", "ann", "application/json", "PERMISSION_DENIED"),
+        ("/v1/tools/none", "ann", "application/json", "NOT_FOUND"),
+        ("/v1/tools/echo", "ann", "text/html", "must be application/json"),
+        ("/v1/tools/echo", "ann", "application/json", "larger than 30000 bytes"),
+        ("/ropewalk.v1.Tools/Execute", "no", "application/json", "unauthenticated"),
+    ] {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let parts = if code.starts_with("larger") { 4 } else { 1 };
+        stream.write_all(&begun(path, token, media_type, parts)).await.expect("sent");
+        assert_eq!(next(&mut stream).await.0, 1, "{path}: a head");
+        let mut body = Vec::new();
+        loop {
+            let (kind, flags, part) = next(&mut stream).await;
+            assert_eq!(kind, 0, "{path}: the answer");
+            body.extend(part);
+            if flags == 1 {
+                break;
+            }
+        }
+        assert!(String::from_utf8_lossy(&body).contains(code), "{}", String::from_utf8_lossy(&body));
+        // The client goes on to send, and ends. Nothing else came before the answer to its ping.
+        let rest = [frame(0, 0, 1, b" "), frame(0, 1, 1, b" "), frame(6, 0, 0, &[7; 8])].concat();
+        stream.write_all(&rest).await.expect("sent");
+        assert_eq!(next(&mut stream).await, (6, 1, vec![7; 8]), "{path}");
+    }
+}
+
+#[tokio::test]
+async fn a_body_without_end_does_not_hold_its_refused_request() {
+    let clients = Clients::new([known("ann")], None);
+    let (server, _) = server(|settings| {
+        settings.clients = clients.into();
+        settings.head_timeout = Duration::from_millis(500);
+        settings.largest = 20_000;
+    });
+    let address = server.listening().http.expect("an address");
+    // One that sends nothing more, and one that sends more than a request may have.
+    for parts in [1, 5] {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let sent = begun("/v1/tools/echo", "no", "application/json", parts);
+        stream.write_all(&sent).await.expect("sent");
+        let came = async {
+            let mut kinds = Vec::new();
+            loop {
+                let (kind, _, payload) = next(&mut stream).await;
+                kinds.push(kind);
+                if kind == 3 {
+                    return (kinds, payload);
+                }
+            }
+        };
+        let came = tokio::time::timeout(Duration::from_secs(30), came).await.expect("a reset");
+        // NO_ERROR, behind the answer.
+        assert_eq!(came, (vec![1, 0, 3], vec![0; 4]));
+    }
+    // Over HTTP/1 the connection ends.
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    let head = b"POST /v1/tools/echo HTTP/1.1\r\nhost: a\r\ncontent-length: 40000\r\n\r\n ";
+    stream.write_all(head).await.expect("sent");
+    let mut said = Vec::new();
+    let read = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut said)).await;
+    read.expect("in time").expect("the end");
+    assert!(said.starts_with(b"HTTP/1.1 401 "), "{}", String::from_utf8_lossy(&said));
+}
+
+#[tokio::test]
+async fn one_client_has_a_share_of_the_watchers() {
+    let admin = |name| Known { is_admin: true, ..known(name) };
+    let clients = Clients::new([admin("ann"), admin("bob")], None);
+    let (server, _) = server(|settings| {
+        settings.clients = clients.into();
+        settings.dashboard = Some(Dashboard::default());
+    });
+    let address = server.listening().http.expect("an address");
+    let watch = async |name: &str| {
+        let mut stream = TcpStream::connect(address).await.expect("a connection");
+        let head = format!(
+            "GET /v1/status/events HTTP/1.1\r\nhost: localhost\r\nauthorization: Bearer {name}\r\n\r\n"
+        );
+        stream.write_all(head.as_bytes()).await.expect("sent");
+        let mut start = [0; 12];
+        stream.read_exact(&mut start).await.expect("an answer");
+        (stream, String::from_utf8_lossy(&start).into_owned())
+    };
+    let mut held = Vec::new();
+    for _ in 0..8 {
+        let (stream, said) = watch("ann").await;
+        assert_eq!(said, "HTTP/1.1 200");
+        held.push(stream);
+    }
+    let refused = ask(&server, "GET", "/v1/status/events", &[ANN], b"").await;
+    assert_eq!(refused.status, StatusCode::TOO_MANY_REQUESTS);
+    assert!(String::from_utf8_lossy(&refused.body).contains("8 times"), "{:?}", refused.body);
+    let (_other, said) = watch("bob").await;
+    assert_eq!(said, "HTTP/1.1 200");
+    // What leaves gives its place back.
+    held.pop();
+    let end = std::time::Instant::now() + Duration::from_secs(30);
+    while watch("ann").await.1 != "HTTP/1.1 200" {
+        assert!(std::time::Instant::now() < end, "the place is taken");
     }
 }

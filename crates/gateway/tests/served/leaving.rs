@@ -15,7 +15,8 @@ use hyper_util::rt::TokioExecutor;
 use ropewalk_gateway::Server;
 use tokio::task::JoinHandle;
 
-use crate::rpc::field;
+use crate::http::ask;
+use crate::rpc::{call, execute, field};
 use crate::{server, until};
 
 /// Begins a call of gRPC with these messages, and leaves it open.
@@ -92,11 +93,53 @@ async fn a_drain_that_a_stop_breaks_off_says_so() {
     let mut held = std::net::TcpStream::connect(address).expect("connected");
     std::io::Write::write_all(
         &mut held,
-        b"POST /v1/tools/add HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+        b"POST /v1/tools/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
     )
     .expect("written");
     let stopping = Arc::clone(&server);
     let drained = drain(&server).await;
     tokio::task::spawn_blocking(move || stopping.stop()).await.expect("stopped");
     assert!(!drained.await.expect("no panic"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_call_that_a_drain_gives_up_reads_why() {
+    let (server, seen) = server(|_| {});
+    let server = Arc::new(server);
+    let asked = |path: &'static str, headers: &'static [(&str, &str)], body: &'static [u8]| {
+        let server = Arc::clone(&server);
+        tokio::spawn(async move { ask(&server, "POST", path, headers, body).await })
+    };
+    let plain = asked("/v1/tools/wait", &[], b"{}");
+    let items = asked("/v1/tools/count", &[], b"99999999999999");
+    let mcp = asked(
+        "/mcp",
+        &[("content-type", "application/json"), ("accept", "application/json, text/event-stream")],
+        br#"{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": {"name": "wait", "arguments": {}}}"#,
+    );
+    let by_grpc = tokio::spawn({
+        let server = Arc::clone(&server);
+        async move { call(&server, "Execute", &execute("wait", b"{}"), None).await }
+    });
+    until(|| seen.begun.load(Ordering::SeqCst) == 4).await;
+    let leaving = Arc::clone(&server);
+    let drained = tokio::task::spawn_blocking(move || leaving.drain(Duration::from_millis(100)));
+    let plain = plain.await.expect("an answer");
+    assert_eq!(plain.status, 503);
+    assert_eq!(
+        plain.json(),
+        serde_json::json!({"error": {"code": "UNAVAILABLE", "message": "the server is leaving"}})
+    );
+    let items = items.await.expect("items").body;
+    assert!(items.starts_with(b"0\n1\n"));
+    let last = items.split(|byte| *byte == b'\n').rev().nth(1).map(String::from_utf8_lossy).expect("a line");
+    assert!(last.contains("UNAVAILABLE") && last.contains("the server is leaving"), "{last}");
+    let by_grpc = by_grpc.await.expect("an answer");
+    assert_eq!((by_grpc.status(), by_grpc.trailer("grpc-message")), ("14", "the server is leaving"));
+    let mcp = mcp.await.expect("an answer").json().to_string();
+    assert!(mcp.contains("the server is leaving"), "{mcp}");
+    // All of it has ended, and none of it was answered as it had asked.
+    assert!(!drained.await.expect("drained"));
+    assert_eq!(seen.left.load(Ordering::SeqCst), 4);
+    tokio::task::spawn_blocking(move || server.stop()).await.expect("stopped");
 }

@@ -2,13 +2,14 @@ use std::sync::atomic::Ordering;
 use std::time::Duration;
 
 use bytes::{BufMut as _, Bytes, BytesMut};
-use http::Request;
+use http::{Request, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
 use ropewalk_gateway::{Clients, Server};
 use serde_json::{Value, json};
 
+use crate::http::ask;
 use crate::{server, until};
 
 /// Messages and trailers of a call by gRPC.
@@ -173,8 +174,18 @@ async fn a_caller_without_a_token_is_not_served() {
     let address = server.listening().grpc.expect("an address");
     let url = format!("http://{address}/ropewalk.v1.Tools/Execute");
     let grpc = [("content-type", "application/grpc"), ("te", "trailers")];
-    let refused = post(url.clone(), &grpc, &execute("echo", b"{}")).await;
-    assert_eq!(refused.http, 401);
+    // It reads why, in gRPC's own words.
+    for (shown, why) in [(None, "needs the header"), (Some("Bearer other"), "does not know the token")] {
+        let mut headers = grpc.to_vec();
+        headers.extend(shown.map(|shown| ("authorization", shown)));
+        let refused = post(url.clone(), &headers, &execute("echo", b"{}")).await;
+        assert_eq!((refused.http, refused.status()), (200, "16"));
+        assert!(refused.trailer("grpc-message").contains(why), "{}", refused.trailer("grpc-message"));
+    }
+    let said =
+        ask(&server, "POST", "/ropewalk.v1.Tools/Execute", &[("content-type", "application/json")], b"{}");
+    let said = said.await;
+    assert_eq!((said.status, &said.json()["code"]), (StatusCode::UNAUTHORIZED, &json!("unauthenticated")));
     let known = [grpc[0], grpc[1], ("authorization", "Bearer secret")];
     assert_eq!(post(url, &known, &execute("echo", b"{}")).await.status(), "0");
 }

@@ -169,6 +169,26 @@ async fn what_is_no_handshake_ends_its_own_connection_and_no_other() {
 }
 
 #[tokio::test]
+async fn a_client_without_tls_reads_that_the_port_speaks_it() {
+    let authority = Authority::new("ours");
+    let tls = authority.server_files().tls(None);
+    let (server, _) = server(|settings| settings.tls = Some(tls));
+    for body in [&b""[..], &[b' '; 40_000]] {
+        let mut plain = tcp(&server).await;
+        let head = format!("POST / HTTP/1.1\r\nhost: a\r\ncontent-length: {}\r\n\r\n", body.len());
+        plain.write_all(&[head.as_bytes(), body].concat()).await.expect("sent");
+        let mut said = Vec::new();
+        plain.read_to_end(&mut said).await.expect("an answer, and the end");
+        let said = String::from_utf8_lossy(&said);
+        assert!(said.starts_with("HTTP/1.1 400 "), "{said}");
+        let (head, body) = said.split_once("\r\n\r\n").expect("a body");
+        assert_eq!(body, "This port speaks TLS: use https://.\n");
+        assert!(head.contains(&format!("content-length: {}", body.len())), "{head}");
+    }
+    assert!(is_served(&server, &authority.client(None, &[])).await);
+}
+
+#[tokio::test]
 async fn certificates_are_read_again() {
     let authority = Authority::new("ours");
     let other = Authority::new("another");
