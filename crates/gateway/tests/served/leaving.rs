@@ -93,9 +93,12 @@ async fn a_drain_that_a_stop_breaks_off_says_so() {
     let mut held = std::net::TcpStream::connect(address).expect("connected");
     std::io::Write::write_all(
         &mut held,
-        b"POST /v1/tools/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\n\r\n{",
+        b"POST /v1/tools/echo HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n",
     )
     .expect("written");
+    let mut said = [0; 12];
+    std::io::Read::read_exact(&mut held, &mut said).expect("the server waits for the body");
+    assert_eq!(&said, b"HTTP/1.1 100");
     let stopping = Arc::clone(&server);
     let drained = drain(&server).await;
     tokio::task::spawn_blocking(move || stopping.stop()).await.expect("stopped");

@@ -142,12 +142,17 @@ async fn has_dropped(server: &Server) -> bool {
 async fn the_write_timeout_holds_for_answers_that_a_client_does_not_take() {
     let (server, seen) = listening(|settings| settings.write_timeout = Duration::from_millis(50));
     let client = idle(&server);
-    // More than the kernel and the socket keep, and less than may wait.
-    let large = json!("x".repeat(1 << 20));
-    for number in 0..40_u8 {
-        client.call(&[number + 1], "echo", &large);
-    }
     client.call(b"wait", "wait", &json!([]));
+    until(|| seen.begun.load(Ordering::SeqCst) == 1).await;
+    // More than the kernel and the socket keep, and less than may wait.
+    let large = json!({"tool": "echo", "arguments": "x".repeat(1 << 20)}).to_string();
+    for number in 0..40_u8 {
+        // It may be cut off before it has sent all.
+        let at_once = Some(Instant::now());
+        if client.socket.send(&Frame::copy_of(&[number + 1]), true, at_once).is_ok() {
+            let _ = client.socket.send(&Frame::copy_of(large.as_bytes()), false, soon());
+        }
+    }
     let end = Instant::now() + Duration::from_secs(60);
     while !has_dropped(&server).await {
         assert!(Instant::now() < end, "the server waits for a client that takes nothing");
