@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import signal
 import sys
@@ -22,6 +23,12 @@ if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Puts the tests that make interpreters last: a child that this process forks after them dies in CPython."""
     items.sort(key=lambda item: "interpreter" in item.nodeid.lower())
+
+
+def pytest_collection_finish() -> None:
+    """Takes the thousands of tests from what each collection of garbage looks at: many tests make some."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_logstart(nodeid: str) -> None:
