@@ -28,6 +28,8 @@ else:
     from typing_extensions import TypedDict
 
 LIBRARIES = ("pydantic", "msgspec")
+#: What writes MessagePack is not there on every Python.
+FORMS = (JSON, MSGPACK) if importlib.util.find_spec("msgspec") else (JSON,)
 
 
 @pytest.fixture(params=LIBRARIES)
@@ -229,7 +231,7 @@ NAN = float("nan")
 def test_a_result_that_does_not_fit_its_annotation_is_an_error(
     library: str, returned: Any, value: Any, place: str
 ) -> None:
-    for form in (JSON, MSGPACK):
+    for form in FORMS:
         with pytest.raises(Misfit) as caught:
             of_result(returned).encode(form, value)
         [(found, text)] = caught.value.found
@@ -266,7 +268,8 @@ def test_a_result_whose_json_fits_is_written_as_it_comes(
 ) -> None:
     signature = of_result(returned)
     assert signature.encode(JSON, value) == b"\x01" + written
-    assert signature.encode(MSGPACK, value)[:1] == b"\x02"
+    if MSGPACK in FORMS:
+        assert signature.encode(MSGPACK, value)[:1] == b"\x02"
 
 
 def test_bytes_fit_where_a_text_does(library: str) -> None:
