@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from types import FunctionType
 from typing import Any, NotRequired, cast
 
 import pydantic
@@ -145,12 +147,15 @@ class Pydantic:
 def _check_of(returned: Any) -> Callable[..., Any] | None:
     """Returns what reads a result's JSON; `None` if JSON of that type cannot be read as it is written.
 
-    Such are a model with computed fields, with serializers of its own, or with other names in one direction.
+    Such are a model with computed fields, with serializers of its own, or with other names in one direction; and a type
+    whose reading runs code of the program, which has run when the tool made the result.
     """
     if returned is Any:
         return None
     try:
         adapter = pydantic.TypeAdapter(returned)
+        if _runs_code(adapter.core_schema):
+            return None
         read, written = (
             adapter.json_schema(mode=mode, schema_generator=_Compared)
             for mode in ("validation", "serialization")
@@ -158,6 +163,46 @@ def _check_of(returned: Any) -> Callable[..., Any] | None:
     except pydantic.errors.PydanticUserError:
         return None
     return adapter.validator.validate_json if read == written else None
+
+
+#: Modules of pydantic's own validators, and of classes that it makes from a text.
+_NOT_OF_PROGRAM = frozenset(
+    (
+        "ipaddress",
+        "pydantic._internal._generate_schema",
+        "pydantic._internal._validators",
+        "pydantic.networks",
+        "pydantic.types",
+    )
+)
+#: What reading does not call, in a schema of pydantic's core.
+_NOT_READ = frozenset(("serialization", "metadata", "config", "default", "expected", "members"))
+
+
+def _runs_code(schema: object) -> bool:
+    """Returns whether reading by a schema of pydantic's core runs validators or constructors of the program."""
+    if isinstance(schema, (list, tuple)):
+        return any(map(_runs_code, cast("list[object]", schema)))
+    if not isinstance(schema, Mapping):
+        return False
+    node = cast("Mapping[str, Any]", schema)
+    kind: object = node.get("type")
+    if not isinstance(kind, str):
+        # Names, each with a schema.
+        return any(map(_runs_code, node.values()))
+    if kind in ("model", "dataclass") and (
+        node.get("post_init") or node.get("custom_init") or isinstance(node["cls"].__new__, FunctionType)
+    ):
+        return True
+    called = (node.get("function"), node.get("discriminator"))
+    return any(callable(one) and _is_of_program(one) for one in called) or any(
+        _runs_code(value) for key, value in node.items() if key not in _NOT_READ
+    )
+
+
+def _is_of_program(function: Callable[..., Any]) -> bool:
+    of: object = function.func if isinstance(function, partial) else function
+    return getattr(of, "__module__", None) not in _NOT_OF_PROGRAM
 
 
 def _fit(check: Callable[..., Any], written: bytes) -> None:
