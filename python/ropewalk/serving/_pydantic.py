@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
+from itertools import islice
 from types import FunctionType
 from typing import Any, NotRequired, cast
 
@@ -15,6 +16,7 @@ from typing_extensions import TypedDict
 from ropewalk.serving._checker import (
     EMPTY,
     JSON,
+    MOST_LISTED,
     MSGPACK,
     NO_NUMBER,
     Misfit,
@@ -32,6 +34,11 @@ _CONFIG = pydantic.ConfigDict(
     val_json_bytes="base64",
     ser_json_bytes="base64",
 )
+
+#: Errors that may become objects of Python's, hundreds of bytes each, and the colons of objects that are read at once.
+_MANY = 100_000
+#: What pydantic says of an unknown name.
+_UNKNOWN = "Extra inputs are not permitted"
 
 
 class _Schemas(GenerateJsonSchema):
@@ -71,6 +78,7 @@ class Pydantic:
         self._arguments: pydantic.TypeAdapter[dict[str, Any]] = pydantic.TypeAdapter(arguments)
         self._validate = self._arguments.validator.validate_json
         self._parameters = parameters
+        self._names = frozenset(fields)
         self._returned = returned
         self._check = _check_of(returned)
 
@@ -108,14 +116,30 @@ class Pydantic:
         """See `Checker`."""
         if form == MSGPACK and data:
             data = _json_of(data)
+        if data.count(b":") > _MANY:
+            self._check_names(data)
         try:
             read: dict[str, Any] = self._validate(data)
         except pydantic.ValidationError as error:
-            if not data:
-                raise Violations(EMPTY) from None
-            details = error.errors(include_url=False, include_context=False, include_input=False)
-            raise Violations(*((_path(one["loc"]), one["msg"]) for one in details)) from None
+            raise (_violations(error) if data else Violations(EMPTY)) from None
         return read
+
+    def _check_names(self, data: bytes) -> None:
+        """Refuses an object with many unknown names, of which pydantic would make an error each.
+
+        Raises:
+            Violations: it is one.
+        """
+        try:
+            given: object = pydantic_core.from_json(data)
+        except ValueError:
+            return  # pydantic says what is wrong.
+        if isinstance(given, dict):
+            named = cast("dict[str, Any]", given)
+            unknown = named.keys() - self._names
+            if len(unknown) > MOST_LISTED:
+                first = islice((name for name in named if name in unknown), MOST_LISTED)
+                raise Violations(*((name, _UNKNOWN) for name in first), count=len(unknown))
 
     def result(self, form: int, value: Any) -> bytes:
         """See `Checker`."""
@@ -142,6 +166,14 @@ class Pydantic:
         except pydantic.ValidationError:
             return False
         return True
+
+
+def _violations(error: pydantic.ValidationError) -> Violations:
+    count = error.error_count()
+    if count > _MANY:
+        return Violations(("", f"{count} places do not fit, too many to name them"))
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    return Violations(*((_path(one["loc"]), one["msg"]) for one in details[:MOST_LISTED]), count=count)
 
 
 def _check_of(returned: Any) -> Callable[..., Any] | None:
