@@ -152,7 +152,12 @@ def module_at(place: Place) -> ModuleType:
         return _loaded(lambda: importlib.import_module(name), place.shown)
     assert place.path is not None
     path = Path(place.path)
-    return _loaded(lambda: _load_nameless(path), place.shown)
+    return _loaded(lambda: _load_nameless(path, name_of(place)), place.shown)
+
+
+def name_of(place: Place) -> str:
+    """Return the name that the module at a place has in `sys.modules`."""
+    return place.module or f"ropewalk target {Path(place.path or '').stem}"
 
 
 def _dotted_name(path: Path) -> tuple[Path, str | None]:
@@ -181,8 +186,7 @@ def _means(dotted: str, path: Path) -> bool:
     return found is not None and found.origin is not None and Path(found.origin).resolve() == path
 
 
-def _load_nameless(path: Path) -> ModuleType:
-    name = f"ropewalk target {path.stem}"
+def _load_nameless(path: Path, name: str) -> ModuleType:
     spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
         raise TargetError(f"{path.name!r} is not a Python file", _FORMS)

@@ -12,8 +12,9 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import chain
 from pickle import PickleBuffer
 from typing import TYPE_CHECKING, Any, TypeAlias, cast
 
@@ -40,6 +41,12 @@ _WORDS = {
     "f": "numbers",
     "c": "pairs of numbers",
 }
+#: The types of Python's numbers in lists.
+_NUMBERS = frozenset((bool, int, float))
+#: Characters that NumPy reserves for a number among texts, and bytes of each character.
+_NUMBER, _CHARACTER = 32, 4
+#: Bytes that an array of texts may have in any case, and how many for each character that was sent.
+_SMALL, _WIDEST = 1 << 20, 64
 
 #: Arguments as a worker receives them: bytes, a view of shared memory, or with arrays a tuple of such.
 Given: TypeAlias = "Buffer | tuple[Buffer, ...]"
@@ -96,14 +103,19 @@ class Array:
         has_no_dims = self.shape is not None and not self.shape.dims
         if not isinstance(value, list) and not (has_no_dims and isinstance(value, (int, float))):
             raise ValueError("Input should be an array: nested lists")
+        wanted = None if self.dtype is None else numpy.dtype(self.dtype)
+        words = "numbers" if wanted is None else _WORDS[wanted.kind]
+        # NumPy makes an array of whatever there is, and room for the longest text in the place of each item.
+        kinds, items = _items(value)
+        if not kinds <= (_NUMBERS if wanted is not None else _NUMBERS | {str}):
+            raise ValueError(f"Input should be an array: nested lists of {words}")
+        if str in kinds:
+            _check_texts(items)
         try:
             made = numpy.asarray(value)
         except (ValueError, OverflowError):
             raise ValueError("Input should be an array: lists of equal lengths") from None
-        wanted = None if self.dtype is None else numpy.dtype(self.dtype)
-        kinds = "biufU" if wanted is None else _KINDS[wanted.kind]
-        if made.dtype.kind not in kinds and made.size:
-            words = "numbers" if wanted is None else _WORDS[wanted.kind]
+        if made.dtype.kind not in ("biufU" if wanted is None else _KINDS[wanted.kind]) and made.size:
             raise ValueError(f"Input should be an array: nested lists of {words}")
         if wanted is not None:
             made = _converted(numpy, made, wanted)
@@ -157,6 +169,42 @@ class Array:
         if self.shape is not None:
             return f'array of {self.dtype} "{" ".join(map(str, self.shape.dims))}"'
         return "array" if self.dtype is None else f"array of {self.dtype}"
+
+
+def _level(value: list[Any], depth: int) -> Iterable[Any]:
+    """Returns what nested lists have so many lists deep; all of that are lists on the way there."""
+    found: Iterable[Any] = value
+    for _ in range(depth):
+        found = chain.from_iterable(found)
+    return found
+
+
+def _items(value: Any) -> tuple[set[type], Iterable[Any]]:
+    """Returns the types of the items of nested lists, and the items.
+
+    Raises:
+        ValueError: there are items beside lists.
+    """
+    if not isinstance(value, list):
+        return {type(value)}, (value,)
+    lists: list[Any] = value
+    depth = 0
+    while list in (kinds := set(map(type, _level(lists, depth)))):
+        if len(kinds) > 1:
+            raise ValueError("Input should be an array: lists of equal lengths")
+        depth += 1
+    return kinds, _level(lists, depth)
+
+
+def _check_texts(items: Iterable[Any]) -> None:
+    """Refuses texts that take far more memory as an array, where each is as long as the longest.
+
+    Raises:
+        ValueError: they do.
+    """
+    lengths = [len(one) if isinstance(one, str) else _NUMBER for one in items]
+    if _CHARACTER * max(lengths) * len(lengths) > max(_SMALL, _WIDEST * (sum(lengths) + len(lengths))):
+        raise ValueError("Input should be an array: texts of similar lengths")
 
 
 def _item_schema(dtype: str | None) -> Schema:

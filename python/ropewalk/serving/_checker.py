@@ -15,6 +15,8 @@ WRONG = 0
 #: What is wrong with no bytes at all, which no form reads. The libraries speak of the end of a value.
 EMPTY = ("", "the arguments are empty: send {} for none, or an object with each of them")
 
+#: What an answer says of wrong arguments: so many fields, and so many characters of each text.
+MOST_LISTED, _LONGEST = 100, 200
 #: Places of a result that an error names.
 _MOST_SHOWN = 5
 #: Why JSON has `null` where a number should be.
@@ -24,16 +26,28 @@ Schema = dict[str, Any]
 
 
 class Violations(Exception):
-    """Arguments do not fit: each field, such as ``"items[2].name"``, and what is wrong with it."""
+    """Arguments do not fit: fields, such as ``"items[2].name"``, and what is wrong with each.
 
-    def __init__(self, *found: tuple[str, str]) -> None:
-        super().__init__(*found)
-        self.found = found
+    A caller chooses how many there are, and how long their names: the first are kept, and the start of each text.
+    """
+
+    def __init__(self, *found: tuple[str, str], count: int | None = None) -> None:
+        """Keeps what an answer lists; `count` says how many there are if `found` has not all."""
+        kept = tuple((_start(field), _start(text)) for field, text in found[:MOST_LISTED])
+        super().__init__(*kept)
+        self.found = kept
+        self.more = (len(found) if count is None else count) - len(kept)
 
     def answer(self) -> bytes:
         """Returns what a worker answers."""
         listed = [{"field": field, "description": text} for field, text in self.found]
+        if self.more:
+            listed.append({"field": "", "description": f"and {self.more} more"})
         return bytes((WRONG,)) + json.dumps(listed).encode()
+
+
+def _start(text: str) -> str:
+    return text if len(text) <= _LONGEST else f"{text[: _LONGEST - 3]}..."
 
 
 class Misfit(Exception):

@@ -23,6 +23,8 @@ Logged: TypeAlias = tuple[
 
 #: The logger of servers.
 LOG = logging.getLogger("ropewalk.serving")
+#: The status of a call whose arguments are wrong.
+_UNFIT = "INVALID_ARGUMENT"
 #: The attribute of a record that names the start of workers in which it was made.
 _START = "ropewalk_start"
 #: Starts that are remembered, and what is said of each: causes may differ by an address or a number.
@@ -74,6 +76,9 @@ def write(calls: list[Logged], dropped: int) -> None:
         ) = call
         if not LOG.isEnabledFor(level):
             continue
+        if status == _UNFIT:
+            # The message repeats names and values of the arguments.
+            error = None
         found: dict[str, Any] = {
             "tool": tool,
             "protocol": protocol,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import typing
 from typing import Any
 
 import msgspec
+import msgspec.inspect
 
 from ropewalk.serving._checker import EMPTY, MSGPACK, NO_NUMBER, Misfit, Parameter, Schema, Violations, plain
 
@@ -13,6 +15,8 @@ from ropewalk.serving._checker import EMPTY, MSGPACK, NO_NUMBER, Misfit, Paramet
 _PLACE = re.compile(r" - at `\$\.?(?P<field>.*)`$", re.DOTALL)
 #: What it says of a field of an object, whose name is not in the place.
 _FIELD = re.compile(r"^Object (?:missing required|contains unknown) field `(?P<field>[^`]*)`")
+#: What it calls of an object that it has read.
+_CALLED = ("__post_init__", "__attrs_pre_init__", "__attrs_post_init__")
 
 
 class Msgspec:
@@ -34,9 +38,9 @@ class Msgspec:
         self._write = msgspec.json.Encoder(enc_hook=plain).encode
         self._write_msgpack = msgspec.msgpack.Encoder(enc_hook=plain).encode
         self._returned = returned
-        # A type without a schema is written as it comes.
-        has_schema = bool(self.result_schema())
-        self._read = msgspec.json.Decoder(returned).decode if has_schema else None
+        # A type without a schema is written as it comes, and code that has run for a result does not run again.
+        is_checked = bool(self.result_schema()) and not _runs_code(returned)
+        self._read = msgspec.json.Decoder(returned).decode if is_checked else None
 
     def arguments_schema(self) -> Schema:
         """See `Checker`."""
@@ -89,6 +93,25 @@ class Msgspec:
         except msgspec.ValidationError:
             return False
         return True
+
+
+def _runs_code(returned: Any) -> bool:
+    """Returns whether reading JSON of a type runs code of the program."""
+    whole = msgspec.inspect.type_info(returned)
+    seen: set[int] = set()
+    left: list[Any] = [whole]
+    while left:
+        node = left.pop()
+        if isinstance(node, tuple):
+            left += node
+        elif isinstance(node, (msgspec.inspect.Type, msgspec.inspect.Field)) and id(node) not in seen:
+            # Types may have themselves within them.
+            seen.add(id(node))
+            of = getattr(node, "cls", None)
+            if any(hasattr(typing.get_origin(of) or of, name) for name in _CALLED):
+                return True
+            left += (getattr(node, name) for name in node.__struct_fields__)
+    return False
 
 
 def _violation(text: str) -> tuple[str, str]:

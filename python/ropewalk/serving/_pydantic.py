@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
+from functools import partial
+from itertools import islice
+from types import FunctionType
 from typing import Any, NotRequired, cast
 
 import pydantic
@@ -13,6 +16,7 @@ from typing_extensions import TypedDict
 from ropewalk.serving._checker import (
     EMPTY,
     JSON,
+    MOST_LISTED,
     MSGPACK,
     NO_NUMBER,
     Misfit,
@@ -30,6 +34,11 @@ _CONFIG = pydantic.ConfigDict(
     val_json_bytes="base64",
     ser_json_bytes="base64",
 )
+
+#: Errors that may become objects of Python's, hundreds of bytes each, and the colons of objects that are read at once.
+_MANY = 100_000
+#: What pydantic says of an unknown name.
+_UNKNOWN = "Extra inputs are not permitted"
 
 
 class _Schemas(GenerateJsonSchema):
@@ -69,6 +78,7 @@ class Pydantic:
         self._arguments: pydantic.TypeAdapter[dict[str, Any]] = pydantic.TypeAdapter(arguments)
         self._validate = self._arguments.validator.validate_json
         self._parameters = parameters
+        self._names = frozenset(fields)
         self._returned = returned
         self._check = _check_of(returned)
 
@@ -106,14 +116,30 @@ class Pydantic:
         """See `Checker`."""
         if form == MSGPACK and data:
             data = _json_of(data)
+        if data.count(b":") > _MANY:
+            self._check_names(data)
         try:
             read: dict[str, Any] = self._validate(data)
         except pydantic.ValidationError as error:
-            if not data:
-                raise Violations(EMPTY) from None
-            details = error.errors(include_url=False, include_context=False, include_input=False)
-            raise Violations(*((_path(one["loc"]), one["msg"]) for one in details)) from None
+            raise (_violations(error) if data else Violations(EMPTY)) from None
         return read
+
+    def _check_names(self, data: bytes) -> None:
+        """Refuses an object with many unknown names, of which pydantic would make an error each.
+
+        Raises:
+            Violations: it is one.
+        """
+        try:
+            given: object = pydantic_core.from_json(data)
+        except ValueError:
+            return  # pydantic says what is wrong.
+        if isinstance(given, dict):
+            named = cast("dict[str, Any]", given)
+            unknown = named.keys() - self._names
+            if len(unknown) > MOST_LISTED:
+                first = islice((name for name in named if name in unknown), MOST_LISTED)
+                raise Violations(*((name, _UNKNOWN) for name in first), count=len(unknown))
 
     def result(self, form: int, value: Any) -> bytes:
         """See `Checker`."""
@@ -142,15 +168,26 @@ class Pydantic:
         return True
 
 
+def _violations(error: pydantic.ValidationError) -> Violations:
+    count = error.error_count()
+    if count > _MANY:
+        return Violations(("", f"{count} places do not fit, too many to name them"))
+    details = error.errors(include_url=False, include_context=False, include_input=False)
+    return Violations(*((_path(one["loc"]), one["msg"]) for one in details[:MOST_LISTED]), count=count)
+
+
 def _check_of(returned: Any) -> Callable[..., Any] | None:
     """Returns what reads a result's JSON; `None` if JSON of that type cannot be read as it is written.
 
-    Such are a model with computed fields, with serializers of its own, or with other names in one direction.
+    Such are a model with computed fields, with serializers of its own, or with other names in one direction; and a type
+    whose reading runs code of the program, which has run when the tool made the result.
     """
     if returned is Any:
         return None
     try:
         adapter = pydantic.TypeAdapter(returned)
+        if _runs_code(adapter.core_schema):
+            return None
         read, written = (
             adapter.json_schema(mode=mode, schema_generator=_Compared)
             for mode in ("validation", "serialization")
@@ -158,6 +195,46 @@ def _check_of(returned: Any) -> Callable[..., Any] | None:
     except pydantic.errors.PydanticUserError:
         return None
     return adapter.validator.validate_json if read == written else None
+
+
+#: Modules of pydantic's own validators, and of classes that it makes from a text.
+_NOT_OF_PROGRAM = frozenset(
+    (
+        "ipaddress",
+        "pydantic._internal._generate_schema",
+        "pydantic._internal._validators",
+        "pydantic.networks",
+        "pydantic.types",
+    )
+)
+#: What reading does not call, in a schema of pydantic's core.
+_NOT_READ = frozenset(("serialization", "metadata", "config", "default", "expected", "members"))
+
+
+def _runs_code(schema: object) -> bool:
+    """Returns whether reading by a schema of pydantic's core runs validators or constructors of the program."""
+    if isinstance(schema, (list, tuple)):
+        return any(map(_runs_code, cast("list[object]", schema)))
+    if not isinstance(schema, Mapping):
+        return False
+    node = cast("Mapping[str, Any]", schema)
+    kind: object = node.get("type")
+    if not isinstance(kind, str):
+        # Names, each with a schema.
+        return any(map(_runs_code, node.values()))
+    if kind in ("model", "dataclass") and (
+        node.get("post_init") or node.get("custom_init") or isinstance(node["cls"].__new__, FunctionType)
+    ):
+        return True
+    called = (node.get("function"), node.get("discriminator"))
+    return any(callable(one) and _is_of_program(one) for one in called) or any(
+        _runs_code(value) for key, value in node.items() if key not in _NOT_READ
+    )
+
+
+def _is_of_program(function: Callable[..., Any]) -> bool:
+    of: object = function.func if isinstance(function, partial) else function
+    return getattr(of, "__module__", None) not in _NOT_OF_PROGRAM
 
 
 def _fit(check: Callable[..., Any], written: bytes) -> None:

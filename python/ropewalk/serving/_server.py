@@ -195,6 +195,8 @@ class Server:
         self._gateway: Any = None
         self._writer: threading.Thread | None = None
         self._is_closed = False
+        #: Taken for good by the first that closes the server.
+        self._closes = threading.Lock()
         #: Set when the client of standard input has left.
         self._left = threading.Event()
         #: The socket of the workers whose stacks can be seen.
@@ -436,7 +438,7 @@ class Server:
 
     def close(self) -> None:
         """Ends at once: what has not been answered is given up, and what runs is ended."""
-        if self._is_closed:
+        if not self._closes.acquire(blocking=False):
             return
         self._is_closed = True
         self._renewal.end()

@@ -111,6 +111,8 @@ class Signature:
                 return self._arrays.of_lists(self._checker.arguments(form, data))
         except RecursionError:
             raise Violations(("", "the arguments are nested too deeply")) from None
+        except MemoryError:
+            raise Violations(("", "the arguments need more memory than the worker can have")) from None
         if self._raw is None:
             raise Violations(("", "the tool takes no raw bytes: it has not one parameter of type bytes"))
         return {self._raw: data}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 
 from ropewalk._errors import ServingError
 
@@ -33,7 +34,8 @@ class Standard:
             ) from error
         #: Duplicates, which no child inherits.
         self.input, self.output = taken
-        self._is_closed = False
+        #: Taken for good by the first that closes: the number of a closed descriptor may be another's.
+        self._closes = threading.Lock()
         null = os.open(os.devnull, os.O_RDONLY)
         os.dup2(null, 0)
         os.close(null)
@@ -41,9 +43,8 @@ class Standard:
 
     def close(self) -> None:
         """Gives them back."""
-        if self._is_closed:
+        if not self._closes.acquire(blocking=False):
             return
-        self._is_closed = True
         for own, number in ((self.input, 0), (self.output, 1)):
             os.dup2(own, number)
             os.close(own)

@@ -6,12 +6,13 @@ from __future__ import annotations
 import array
 import json
 import pickle
+import tracemalloc
 from collections.abc import Callable
 from typing import Any, Optional
 
 import pytest
 
-from ropewalk.serving import ServingError
+from ropewalk.serving import ServingError, _arrays
 from ropewalk.serving._checker import ARRAY, ARRAYS, JSON, MSGPACK, Violations
 from ropewalk.serving._signature import Signature
 from ropewalk.state import Shm, complex64, float32, int8
@@ -89,6 +90,63 @@ def test_lists_become_arrays_of_the_type(form: int) -> None:
     assert set(read) == {"points", "other"}
     # What is long comes as a view.
     assert of(scale).decode(form, memoryview(text))["points"].shape == (1, 3)
+
+
+#: NumPy's array of these has 160 MB.
+WIDE = [["x" * 20_000], *([["a"]] * 2_000)]
+
+
+@pytest.mark.parametrize("function", [one, older, phases, scale], ids=lambda one: one.__name__)
+@pytest.mark.parametrize("last", [[], [[1]]], ids=str)
+def test_texts_of_an_array_take_no_more_memory_than_a_multiple_of_theirs(
+    function: Callable[..., Any], last: list[Any]
+) -> None:
+    name = "points" if function is scale else "array"
+    data = json.dumps({name: WIDE + last}).encode()
+    signature = of(function)
+    tracemalloc.start()
+    try:
+        [(field, text)] = violations(signature, JSON, data)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert (field, text.partition(":")[0]) == (name, "Input should be an array")
+    assert peak < 16 << 20
+
+
+def test_texts_are_an_array_of_any_type() -> None:
+    for value in (["a", "bcd"], [["x" * 300], ["a"]], ["a", 1, 2.5], ["x" * 40] * 10_000 + ["y" * 100]):
+        read = of(one).decode(JSON, json.dumps({"array": value}).encode())["array"]
+        assert read.tolist() == np.asarray(value).tolist()
+    # A number that is longer than any other of a machine.
+    wide = json.dumps({"array": [10**4000, *["a"] * 2_000]}).encode()
+    tracemalloc.start()
+    try:
+        violations(of(one), JSON, wide)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert peak < 16 << 20
+
+
+@pytest.mark.parametrize(
+    "wrong", [[1, "1"], [[1, 2], ["3", 4]], [1, None], [1, {"a": 1}], [{}], ["1"], [[], "1"]], ids=str
+)
+def test_items_of_an_array_of_numbers_are_numbers(wrong: list[Any]) -> None:
+    for function, name in ((scale, "points"), (phases, "array")):
+        [(field, text)] = violations(of(function), JSON, json.dumps({name: wrong}).encode())
+        assert field == name
+        assert text.startswith("Input should be an array: ")
+
+
+def test_arguments_that_need_too_much_memory_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    def full(*_: Any) -> None:
+        raise MemoryError
+
+    monkeypatch.setattr(_arrays.Array, "of_lists", full)
+    assert violations(of(one), JSON, b'{"array": [1]}') == [
+        ("", "the arguments need more memory than the worker can have")
+    ]
 
 
 def test_none_is_none_where_it_may_be() -> None:

@@ -18,6 +18,25 @@ def add(a: int, b: int = 1) -> int:
 
 """
 STARTS = 'with Server(__file__, http="127.0.0.1:0", workers=1) as server:\n    print("started")\n'
+#: A server in a thread for which the file waits.
+THREADED = """
+import threading
+
+failed = []
+
+def serve():
+    try:
+        with Server(__file__, http="127.0.0.1:0", workers=1) as server:
+            print("started")
+    except Exception as error:
+        failed.append(error)
+
+thread = threading.Thread(target=serve)
+thread.start()
+thread.join()
+if __name__ == "__main__":
+    raise failed[0]
+"""
 
 
 @pytest.fixture(autouse=True)
@@ -43,8 +62,10 @@ def run(tmp_path: Path, **files: str) -> subprocess.CompletedProcess[str]:
             "other": TOOL + "from tools import add\n" + STARTS.replace("__file__", "'tools'"),
             "tools": TOOL + "import other\n",
         },
+        {"threaded": TOOL + THREADED},
+        {"no-name": TOOL + THREADED},
     ],
-    ids=["script", "imported", "waits", "circle"],
+    ids=["script", "imported", "waits", "circle", "thread", "thread of no module"],
 )
 def test_a_server_made_by_an_import_is_refused_at_once(tmp_path: Path, files: dict[str, str]) -> None:
     done = run(tmp_path, **files)

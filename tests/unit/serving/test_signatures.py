@@ -135,6 +135,68 @@ def test_a_wrong_field_is_named(library: str, wrong: dict[str, Any], field: str)
     assert found == field if field != "names" else found.startswith("names")
 
 
+def listed(signature: Signature, data: bytes) -> list[tuple[str, str]]:
+    """What a caller reads is wrong with arguments."""
+    with pytest.raises(Violations) as caught:
+        signature.decode(JSON, data)
+    answer: list[dict[str, str]] = json.loads(caught.value.answer()[1:])
+    return [(one["field"], one["description"]) for one in answer]
+
+
+def test_the_first_hundred_violations_are_listed_and_the_others_counted() -> None:
+    pytest.importorskip("pydantic")
+    signature = Signature(everything, streams=False)
+    wrong = {"points": [{"x": "1"}] * 90, **{f"more{number}": 1 for number in range(60)}}
+    found = listed(signature, json.dumps(RIGHT | wrong).encode())
+    assert len(found) == 101
+    assert found[:90] == [(f"points[{number}].x", found[0][1]) for number in range(90)]
+    assert found[90:100] == [(f"more{number}", "Extra inputs are not permitted") for number in range(10)]
+    assert found[100] == ("", "and 50 more")
+    found = listed(signature, json.dumps(RIGHT | {"points": [{"x": "1"}] * 100}).encode())
+    assert len(found) == 100
+
+
+def test_texts_of_violations_are_cut(library: str) -> None:
+    signature = Signature(everything, streams=False)
+    [(field, text)] = listed(signature, json.dumps(RIGHT | {"more" * 1_000: 1}).encode())
+    assert field == ("more" * 50)[:197] + "..."
+    assert 0 < len(text) <= 200
+
+
+def test_unknown_names_without_number_are_not_checked_one_by_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pydantic")
+    from ropewalk.serving import _pydantic
+
+    signature = Signature(everything, streams=False)
+    checked: list[bytes] = []
+    monkeypatch.setattr(signature._checker, "_validate", checked.append)
+    names = [f"more{number}" for number in range(_pydantic._MANY)]
+    data = json.dumps(RIGHT | dict.fromkeys(names, 1)).encode()
+    found = listed(signature, data)
+    assert found[:100] == [(name, "Extra inputs are not permitted") for name in names[:100]]
+    assert found[100:] == [("", f"and {_pydantic._MANY - 100} more")]
+    assert not checked
+    # Names within an argument are the library's, and so is what is no object.
+    within = json.dumps(RIGHT | {"whatever": dict.fromkeys(names, 1)}).encode()
+    for other in (within, data[:-1], b"[" + data + b"]"):
+        checked.clear()
+        signature.decode(JSON, other)
+        assert checked == [other]
+
+
+def test_what_is_wrong_in_too_many_places_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pydantic")
+    from ropewalk.serving import _pydantic
+
+    monkeypatch.setattr(_pydantic, "_MANY", 200)
+    signature = Signature(everything, streams=False)
+    places = {"points": [{"y": 1}] * 200}
+    assert len(listed(signature, json.dumps(RIGHT | places).encode())) == 101
+    places["points"].append({"y": 1})
+    found = listed(signature, json.dumps(RIGHT | places).encode())
+    assert found == [("", "201 places do not fit, too many to name them")]
+
+
 def test_what_is_no_object_at_all(library: str) -> None:
     signature = Signature(everything, streams=False)
     for data in (b"", b"{", b"\xff\xfe", b"[1]", b"null", b"[" * 100_000, b'{"whatever":' + b"[" * 100_000):

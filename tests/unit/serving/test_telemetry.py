@@ -416,6 +416,26 @@ def test_all_calls_are_logged_and_no_secrets(make_server: Make, caplog: pytest.L
     assert "secret" not in "".join(_logs.Json().format(one) for one in found)
 
 
+def test_what_is_wrong_with_arguments_is_in_no_record(
+    make_server: Make, caplog: pytest.LogCaptureFixture
+) -> None:
+    server = make_server(log="calls")
+    with caplog.at_level(logging.INFO, "ropewalk.serving"):
+        said = call(server, "add", {"a": 1, "argument-secret": 2})
+        call(server, "refuse", {"status": "INVALID_ARGUMENT"})
+        server.drain()
+        found = records(caplog)
+    assert "argument-secret" in said.error["message"], "the caller reads it"
+    assert [(one.tool, one.status) for one in found] == [
+        ("add", "INVALID_ARGUMENT"),
+        ("refuse", "INVALID_ARGUMENT"),
+    ]
+    assert not [one for one in found if hasattr(one, "error")]
+    written = "".join(_logs.formatter(form).format(one) for form in ("json", "text") for one in found)
+    assert "secret" not in written
+    assert "not today" not in written
+
+
 def test_nothing_is_logged_if_that_is_wanted(make_server: Make, caplog: pytest.LogCaptureFixture) -> None:
     server = make_server(log="nothing")
     with caplog.at_level(logging.INFO, "ropewalk.serving"):
