@@ -187,7 +187,7 @@ def _items(value: Any) -> tuple[set[type], Iterable[Any]]:
     """
     if not isinstance(value, list):
         return {type(value)}, (value,)
-    lists: list[Any] = value
+    lists = cast("list[object]", value)
     depth = 0
     while list in (kinds := set(map(type, _level(lists, depth)))):
         if len(kinds) > 1:
