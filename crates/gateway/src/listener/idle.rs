@@ -1,8 +1,8 @@
 //! Connections of HTTP/2 on which nothing is asked.
 //!
-//! Such a connection holds a place for as long as its client answers pings, which costs the client next to nothing. So it
-//! must open a stream soon, as a connection of HTTP/1 must send the head of a request. Once it has done so it may rest
-//! for much longer: clients keep connections for later calls.
+//! Such a connection holds a place for as long as its client answers pings, which costs the client next to nothing. So
+//! it must open a stream soon, as a connection of HTTP/1 must send the head of a request. Once it has done so it may
+//! rest for much longer: clients keep connections for later calls.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
