@@ -105,8 +105,8 @@ const MOST_VIOLATIONS: usize = 100;
 const LONGEST_TEXT: usize = 200;
 
 impl Violation {
-    /// As many of these as a caller reads, and as much of each. What is wrong may be as much as a worker can send: a list
-    /// has a violation for each item, and a field has a key that the caller chose.
+    /// As many of these as a caller reads, and as much of each. What is wrong may be as much as a worker can send: a
+    /// list has a violation for each item, and a field has a key that the caller chose.
     pub fn bounded(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let cut = |Self { field, description }| Self { field: cut(field), description: cut(description) };
         found.into_iter().take(MOST_VIOLATIONS).map(cut).collect()
