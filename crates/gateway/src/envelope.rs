@@ -283,10 +283,10 @@ const MOST_IN_MESSAGE: usize = 3;
 
 /// The arguments are wrong. Its caller reads a bounded part of what is wrong, and how much more there is.
 pub(crate) fn invalid(violations: Vec<Violation>) -> Failed {
-    let found = violations.len();
     let violations = Violation::bounded(violations);
+    let found = violations.iter().fold(0_usize, |found, one| found.saturating_add(one.count()));
     let texts: Vec<String> = violations.iter().take(MOST_IN_MESSAGE).map(described).collect();
-    let more = match found - texts.len() {
+    let more = match found.saturating_sub(texts.len()) {
         0 => String::new(),
         more => format!(", and {more} more"),
     };
@@ -428,8 +428,14 @@ mod tests {
         let one = format!(r#"{{"field": "{field}", "description": "is no number"}}"#);
         let many = vec![one; 1000].join(",");
         let failed = opened(Bytes::from(format!("\0[{many}]"))).expect_err("a failure");
-        assert_eq!(failed.violations.len(), 100);
-        assert!(failed.violations.iter().all(|one| one.field.len() == 200 && one.field.ends_with("k...")));
+        assert_eq!(failed.violations.len(), 101);
+        assert!(
+            failed
+                .violations
+                .iter()
+                .take(100)
+                .all(|one| one.field.len() == 200 && one.field.ends_with("k..."))
+        );
         assert!(failed.message.ends_with("is no number, and 997 more"), "{}", failed.message);
         assert!(failed.message.len() < 1000, "{}", failed.message);
     }

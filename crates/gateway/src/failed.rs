@@ -106,10 +106,22 @@ const LONGEST_TEXT: usize = 200;
 
 impl Violation {
     /// As many of these as a caller reads, and as much of each. What is wrong may be as much as a worker can send: a
-    /// list has a violation for each item, and a field has a key that the caller chose.
+    /// list has a violation for each item, and a field has a key that the caller chose. A last one counts the others.
     pub fn bounded(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
         let cut = |Self { field, description }| Self { field: cut(field), description: cut(description) };
-        found.into_iter().take(MOST_VIOLATIONS).map(cut).collect()
+        let mut found = found.into_iter();
+        let mut kept: Vec<Self> = found.by_ref().take(MOST_VIOLATIONS).map(cut).collect();
+        let more = found.fold(0_usize, |more, one| more.saturating_add(one.count()));
+        if more > 0 {
+            kept.push(Self { field: String::new(), description: format!("and {more} more") });
+        }
+        kept
+    }
+
+    /// For how many it stands: one, or those that its text counts, as the last one of a bounded list does.
+    pub(crate) fn count(&self) -> usize {
+        let counted = self.description.strip_prefix("and ").and_then(|text| text.strip_suffix(" more"));
+        counted.filter(|_| self.field.is_empty()).and_then(|number| number.parse().ok()).unwrap_or(1)
     }
 }
 
@@ -323,7 +335,9 @@ mod tests {
     fn violations_are_bounded_in_number_and_in_length() {
         let long = Violation { field: "ü".repeat(300), description: "x".repeat(200) };
         let found = Violation::bounded(std::iter::repeat_n(long, 5000));
-        assert_eq!(found.len(), MOST_VIOLATIONS);
+        assert_eq!(found.len(), MOST_VIOLATIONS + 1);
+        assert_eq!(found.last().map(|one| &*one.description), Some("and 4900 more"));
+        assert_eq!(Violation::bounded(found.clone()), found, "what is bounded stays as it is");
         assert_eq!(found[0].field, format!("{}...", "ü".repeat(LONGEST_TEXT - 3)));
         assert_eq!(found[0].description, "x".repeat(200), "what fits stays whole");
         let exact = Violation { field: "ü".repeat(200), description: String::new() };

@@ -118,7 +118,7 @@ mod tests {
                 .into_bytes();
         failure[0] = FAILED;
         let found = results(&answer(&[&failure]), 1).expect("results");
-        assert_eq!(found[0].as_ref().err().map(|failed| failed.violations.len()), Some(100));
+        assert_eq!(found[0].as_ref().err().map(|failed| failed.violations.len()), Some(101));
     }
 
     #[test]
