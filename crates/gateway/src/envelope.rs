@@ -278,10 +278,18 @@ pub(crate) fn opened(bytes: Bytes) -> Result<Answer, Failed> {
     Ok(Answer { form, bytes: content })
 }
 
-/// The arguments are wrong.
+/// Violations that a message names.
+const MOST_IN_MESSAGE: usize = 3;
+
+/// The arguments are wrong. Its caller reads a bounded part of what is wrong, and how much more there is.
 pub(crate) fn invalid(violations: Vec<Violation>) -> Failed {
-    let texts: Vec<String> = violations.iter().take(3).map(described).collect();
-    let more = if violations.len() > texts.len() { ", and more" } else { "" };
+    let violations = Violation::bounded(violations);
+    let found = violations.iter().fold(0_usize, |found, one| found.saturating_add(one.count()));
+    let texts: Vec<String> = violations.iter().take(MOST_IN_MESSAGE).map(described).collect();
+    let more = match found.saturating_sub(texts.len()) {
+        0 => String::new(),
+        more => format!(", and {more} more"),
+    };
     let message = format!("the arguments do not fit: {}{more}", texts.join("; "));
     Failed { violations, ..Failed::new(Code::InvalidArgument, message) }
 }
@@ -412,6 +420,24 @@ mod tests {
         assert_eq!(failed.code, Code::InvalidArgument);
         assert_eq!(failed.message, "the arguments do not fit: items[2].n: is no number");
         assert_eq!(failed.violations.first().map(|one| one.field.as_str()), Some("items[2].n"));
+    }
+
+    #[test]
+    fn what_is_wrong_is_bounded_however_much_a_worker_says() {
+        let field = "k".repeat(10_000);
+        let one = format!(r#"{{"field": "{field}", "description": "is no number"}}"#);
+        let many = vec![one; 1000].join(",");
+        let failed = opened(Bytes::from(format!("\0[{many}]"))).expect_err("a failure");
+        assert_eq!(failed.violations.len(), 101);
+        assert!(
+            failed
+                .violations
+                .iter()
+                .take(100)
+                .all(|one| one.field.len() == 200 && one.field.ends_with("k..."))
+        );
+        assert!(failed.message.ends_with("is no number, and 997 more"), "{}", failed.message);
+        assert!(failed.message.len() < 1000, "{}", failed.message);
     }
 
     #[test]

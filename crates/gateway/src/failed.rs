@@ -99,6 +99,43 @@ pub struct Violation {
     pub description: String,
 }
 
+/// Violations of a call that its caller reads.
+const MOST_VIOLATIONS: usize = 100;
+/// Characters of a field, and of what is wrong with it.
+const LONGEST_TEXT: usize = 200;
+
+impl Violation {
+    /// As many of these as a caller reads, and as much of each. What is wrong may be as much as a worker can send: a
+    /// list has a violation for each item, and a field has a key that the caller chose. A last one counts the others.
+    pub fn bounded(found: impl IntoIterator<Item = Self>) -> Vec<Self> {
+        let cut = |Self { field, description }| Self { field: cut(field), description: cut(description) };
+        let mut found = found.into_iter();
+        let mut kept: Vec<Self> = found.by_ref().take(MOST_VIOLATIONS).map(cut).collect();
+        let more = found.fold(0_usize, |more, one| more.saturating_add(one.count()));
+        if more > 0 {
+            kept.push(Self { field: String::new(), description: format!("and {more} more") });
+        }
+        kept
+    }
+
+    /// For how many it stands: one, or those that its text counts, as the last one of a bounded list does.
+    pub(crate) fn count(&self) -> usize {
+        let counted = self.description.strip_prefix("and ").and_then(|text| text.strip_suffix(" more"));
+        counted.filter(|_| self.field.is_empty()).and_then(|number| number.parse().ok()).unwrap_or(1)
+    }
+}
+
+/// A text of so many characters at most, whose end says if there was more.
+fn cut(mut text: String) -> String {
+    // A character has a byte at least.
+    if text.len() > LONGEST_TEXT && text.chars().nth(LONGEST_TEXT).is_some() {
+        let end = text.char_indices().nth(LONGEST_TEXT - 3).map_or(text.len(), |(at, _)| at);
+        text.truncate(end);
+        text.push_str("...");
+    }
+    text
+}
+
 /// Why the server let go of a call that no worker had begun.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Shed {
@@ -292,6 +329,19 @@ mod tests {
         assert_eq!(shed(Failure::TimedOut(Limit::Deadline, Phase::Queued)), Some(Shed::Deadline));
         assert_eq!(shed(Failure::TimedOut(Limit::Deadline, Phase::Running)), None);
         assert_eq!(shed(Failure::Dropped { depth: 1, capacity: 1 }), Some(Shed::Dropped));
+    }
+
+    #[test]
+    fn violations_are_bounded_in_number_and_in_length() {
+        let long = Violation { field: "ü".repeat(300), description: "x".repeat(200) };
+        let found = Violation::bounded(std::iter::repeat_n(long, 5000));
+        assert_eq!(found.len(), MOST_VIOLATIONS + 1);
+        assert_eq!(found.last().map(|one| &*one.description), Some("and 4900 more"));
+        assert_eq!(Violation::bounded(found.clone()), found, "what is bounded stays as it is");
+        assert_eq!(found[0].field, format!("{}...", "ü".repeat(LONGEST_TEXT - 3)));
+        assert_eq!(found[0].description, "x".repeat(200), "what fits stays whole");
+        let exact = Violation { field: "ü".repeat(200), description: String::new() };
+        assert_eq!(Violation::bounded([exact.clone()]), [exact]);
     }
 
     #[test]

@@ -6,9 +6,9 @@ use std::sync::Arc;
 use axum::extract::{Request, State};
 use axum::middleware::Next;
 use axum::response::{IntoResponse as _, Response};
-use http::Method;
 use http::header::{HOST, HeaderValue, ORIGIN, WWW_AUTHENTICATE};
 use http::uri::Authority;
+use http::{HeaderMap, Method};
 
 use crate::clients::{Peer, Roster, Shown, Stranger};
 use crate::failed::{Code, Failed};
@@ -43,15 +43,28 @@ fn is_foreign(request: &Request, is_local: bool) -> bool {
     site.is_none() || site != host || (is_local && !host.is_some_and(is_this_machine))
 }
 
-/// Whether it reads by a name that may be another site's. A browser sends no `Origin` with the reads of a
-/// page's own site, so after DNS rebinding the name alone shows it.
+/// Whether it names a host that is not this machine.
 fn is_misnamed(request: &Request) -> bool {
     let host = request.uri().authority().map(|authority| authority.as_str().as_bytes());
     let host = host.or_else(|| request.headers().get(HOST).map(HeaderValue::as_bytes));
-    let reads = matches!(*request.method(), Method::GET | Method::HEAD);
     // No site has the name of a unix socket.
     let at_address = request.extensions().get::<Peer>().is_none_or(|peer| peer.address.is_some());
-    reads && at_address && host.is_some_and(|host| !is_this_machine(host))
+    at_address && host.is_some_and(|host| !is_this_machine(host))
+}
+
+/// Whether it reads. A browser sends no `Origin` with the reads of a page's own site, so after DNS rebinding the name
+/// alone shows that the page is another site's.
+fn reads(request: &Request) -> bool {
+    matches!(*request.method(), Method::GET | Method::HEAD)
+}
+
+/// Whether a proxy says that it has passed the request on (RFC 7239; RFC 9110, section 7.6.3). The headers say nothing
+/// that could be believed of anything else. A caller that adds one itself loses by it.
+fn is_relayed(headers: &HeaderMap) -> bool {
+    headers.keys().any(|name| {
+        let name = name.as_str();
+        matches!(name, "forwarded" | "via" | "x-real-ip") || name.starts_with("x-forwarded-")
+    })
 }
 
 /// What everybody may ask for: health, and the files of the dashboard, which say nothing of the server and ask for the
@@ -108,9 +121,14 @@ pub(crate) async fn guard(State(guard): State<Arc<Guard>>, mut request: Request,
     if PUBLIC.contains(&request.uri().path()) {
         return next.run(request).await;
     }
-    if is_foreign(&request, guard.is_local) || (guard.is_local && is_misnamed(&request)) {
+    let names_another = guard.is_local && is_misnamed(&request);
+    if is_foreign(&request, guard.is_local) || (names_another && reads(&request)) {
         let text = "a page of another site may not call this server";
         return refuse(&request, Failed::new(Code::PermissionDenied, text));
+    }
+    // A proxy passes the name on by which its client has asked, or says in a header that it was there.
+    if names_another || is_relayed(request.headers()) {
+        request.extensions_mut().get_or_insert_default::<Peer>().is_relayed = true;
     }
     match guard.roster.admit(&Shown::of(request.headers(), request.extensions())) {
         Ok(caller) => request.extensions_mut().insert(caller),
@@ -168,7 +186,7 @@ mod tests {
 
     #[test]
     fn what_a_site_reads_by_a_name_of_its_own_is_misnamed() {
-        let misnamed = |method: Method, host: Option<&str>, peer: Option<Peer>| {
+        let refused = |method: Method, host: Option<&str>, peer: Option<Peer>| {
             let mut request = Request::builder().method(method).uri("/metrics");
             if let Some(host) = host {
                 request = request.header(HOST, host);
@@ -177,13 +195,25 @@ mod tests {
             if let Some(peer) = peer {
                 request.extensions_mut().insert(peer);
             }
-            is_misnamed(&request)
+            is_misnamed(&request) && reads(&request)
         };
-        assert!(misnamed(Method::GET, Some("evil.example:8080"), None));
-        assert!(misnamed(Method::HEAD, Some("evil.example:8080"), None));
-        assert!(!misnamed(Method::GET, Some("localhost:8080"), None));
-        assert!(!misnamed(Method::GET, None, None), "a browser says the name");
-        assert!(!misnamed(Method::POST, Some("my-tools:8080"), None), "a browser says its origin");
-        assert!(!misnamed(Method::GET, Some("tools"), Some(Peer::default())), "a unix socket");
+        assert!(refused(Method::GET, Some("evil.example:8080"), None));
+        assert!(refused(Method::HEAD, Some("evil.example:8080"), None));
+        assert!(!refused(Method::GET, Some("localhost:8080"), None));
+        assert!(!refused(Method::GET, None, None), "a browser says the name");
+        assert!(!refused(Method::POST, Some("my-tools:8080"), None), "a browser says its origin");
+        assert!(!refused(Method::GET, Some("tools"), Some(Peer::default())), "a unix socket");
+    }
+
+    #[test]
+    fn a_proxy_says_that_it_has_passed_a_request_on() {
+        let relayed = |name: &str| {
+            let request = Request::builder().header(HOST, "localhost").header(name, "10.0.0.1");
+            is_relayed(request.body(axum::body::Body::empty()).expect("a request").headers())
+        };
+        for name in ["Forwarded", "Via", "X-Real-IP", "X-Forwarded-For", "x-forwarded-proto"] {
+            assert!(relayed(name), "{name}");
+        }
+        assert!(!relayed("x-ropewalk-meta-forwarded"));
     }
 }

@@ -270,6 +270,20 @@ fn described(tool: &Tool) -> proto::Tool {
     }
 }
 
+/// Bytes of violations that stand in the details of a status. Those are a header of gRPC, of which its libraries read 8
+/// KiB by default, in base64 and beside the message.
+const MOST_DETAILS: usize = 3 << 10;
+
+/// The first ones of these, as many as the details of a status have room for.
+fn details(found: Vec<Violation>) -> Vec<Violation> {
+    let mut bytes = 0;
+    let fits = |one: &Violation| {
+        bytes += one.field.len() + one.description.len() + 8;
+        bytes <= MOST_DETAILS
+    };
+    found.into_iter().take_while(fits).collect()
+}
+
 fn violations(found: Vec<Violation>) -> Vec<proto::FieldViolation> {
     let made =
         |Violation { field, description }| proto::FieldViolation { field, description, ..Default::default() };
@@ -301,7 +315,7 @@ impl From<Failed> for ConnectError {
         if failed.violations.is_empty() {
             return error;
         }
-        let violations = violations(failed.violations);
+        let violations = violations(details(failed.violations));
         let details = proto::FieldViolations { violations, ..Default::default() };
         error.with_detail(ErrorDetail::from_message("ropewalk.v1.FieldViolations", &details))
     }

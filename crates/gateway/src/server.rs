@@ -119,6 +119,7 @@ pub struct Server {
     mcp: Mcp,
     certificates: Option<Arc<Certificates>>,
     zmq: Option<zmq::Listening>,
+    write_timeout: Duration,
     leave: watch::Sender<bool>,
     /// Listeners and sessions that have not drained yet.
     open: Arc<watch::Sender<usize>>,
@@ -242,6 +243,7 @@ impl Server {
             mcp,
             certificates,
             zmq,
+            write_timeout: settings.write_timeout,
             leave,
             open,
         };
@@ -318,7 +320,8 @@ impl Server {
         handle.block_on(drained).unwrap_or(false)
     }
 
-    /// Serves MCP to a client at these descriptors, until it leaves or the server does.
+    /// Serves MCP to a client at these descriptors, until it leaves or the server does. A client has left that takes
+    /// nothing of what is to be written for `write_timeout`.
     ///
     /// # Errors
     ///
@@ -327,8 +330,9 @@ impl Server {
         let Some(handle) = self.handle() else { return Ok(()) };
         self.open.send_modify(|open| *open += 1);
         let (mcp, leaving, open) = (self.mcp.clone(), self.leave.subscribe(), Arc::clone(&self.open));
+        let patience = self.write_timeout;
         let session = handle.spawn(async move {
-            let served = mcp::attend(mcp, input, output, leaving).await;
+            let served = mcp::attend(mcp, input, output, leaving, patience).await;
             open.send_modify(|open| *open -= 1);
             served
         });

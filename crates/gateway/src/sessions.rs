@@ -53,6 +53,17 @@ impl Owner {
         let caller = Caller::of(extensions);
         Self { identity: caller.identity(), party: caller.party() }
     }
+
+    /// The owner of this name, which has a share of its own.
+    #[cfg(test)]
+    pub(crate) fn named(name: &str) -> Self {
+        Self { identity: Some(name.into()), party: Some(name.into()) }
+    }
+
+    /// Of whose share it is, as `Caller::party` names it.
+    pub(crate) fn party(&self) -> Option<Arc<str>> {
+        self.party.clone()
+    }
 }
 
 impl PartialEq for Owner {

@@ -188,7 +188,7 @@ fn explained(explain: &Bound<'_, PyAny>, exception: &Exception) -> PyResult<Fail
     let violations = violations.into_iter().map(|(field, description)| Violation { field, description });
     let code = Code::of_name(&code).unwrap_or(Code::Unknown);
     let traceback = traceback.map(Arc::from);
-    Ok(Failed { violations: violations.collect(), traceback, ..Failed::new(code, message) })
+    Ok(Failed { violations: Violation::bounded(violations), traceback, ..Failed::new(code, message) })
 }
 
 /// The counts of buses, as a function of the program gives them.

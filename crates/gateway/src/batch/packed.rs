@@ -80,7 +80,7 @@ fn result(bytes: Bytes) -> Result<Answer, Failed> {
     let violations =
         failure.violations.into_iter().map(|(field, description)| Violation { field, description });
     let code = Code::of_name(&failure.code).unwrap_or(Code::Unknown);
-    Err(Failed { violations: violations.collect(), ..Failed::new(code, failure.message) })
+    Err(Failed { violations: Violation::bounded(violations), ..Failed::new(code, failure.message) })
 }
 
 #[cfg(test)]
@@ -108,6 +108,17 @@ mod tests {
         assert_eq!(found[2].as_ref().err().map(|one| one.code), Some(Code::NotFound));
         assert_eq!(found[3].as_ref().err().map(|one| one.code), Some(Code::Internal));
         assert_eq!(results(&whole, 3).err().map(|one| one.code), Some(Code::Internal));
+    }
+
+    #[test]
+    fn what_is_wrong_with_one_call_is_bounded() {
+        let many = vec![r#"["a", "is wrong"]"#; 1000].join(",");
+        let mut failure =
+            format!(r#"f{{"code": "INVALID_ARGUMENT", "message": "no", "violations": [{many}]}}"#)
+                .into_bytes();
+        failure[0] = FAILED;
+        let found = results(&answer(&[&failure]), 1).expect("results");
+        assert_eq!(found[0].as_ref().err().map(|failed| failed.violations.len()), Some(101));
     }
 
     #[test]

@@ -79,6 +79,8 @@ pub(crate) struct Peer {
     pub(crate) address: Option<IpAddr>,
     /// The names of the certificate that the connection has shown.
     pub(crate) names: Arc<[Box<str>]>,
+    /// Whether a proxy seems to have passed the request on: then it may come from anywhere. `guard.rs` says it.
+    pub(crate) is_relayed: bool,
 }
 
 /// Why a caller is not admitted.
@@ -160,6 +162,7 @@ impl Clients {
                 name: peer.names.first().map(|name| (**name).into()),
                 address: peer.address,
                 addresses: self.addresses.clone(),
+                is_relayed: peer.is_relayed,
                 ..Caller::default()
             });
         }
@@ -195,6 +198,8 @@ pub struct Caller {
     /// Where it calls from, if every caller is admitted; none at the unix socket.
     address: Option<IpAddr>,
     addresses: Option<Arc<Addresses>>,
+    /// Whether a proxy seems to have passed its request on, if every caller is admitted.
+    is_relayed: bool,
 }
 
 impl fmt::Debug for Caller {
@@ -230,15 +235,20 @@ impl Caller {
     }
 
     /// What tells it from others that have a share each of what is scarce: its identity, or its address where every
-    /// caller is admitted. `None` if there are no others: the only client, and the callers of this machine.
+    /// caller is admitted. `None` if there are no others: the only client, and the callers of this machine. What a
+    /// proxy of this machine passes on may come from many clients, which have one share together.
     pub(crate) fn party(&self) -> Option<Arc<str>> {
         if self.is_alone {
             return None;
         }
         self.identity().or_else(|| {
-            let address = network(self.address?);
+            let address = self.address.map(network);
+            let is_local = address.is_none_or(|address| address.is_loopback());
             // No name of a client has a space.
-            (!address.is_loopback()).then(|| format!("address {address}").into())
+            (self.is_relayed || !is_local).then(|| match address {
+                Some(address) => format!("address {address}").into(),
+                None => "unix socket".into(),
+            })
         })
     }
 
@@ -250,6 +260,16 @@ impl Caller {
     /// Whether it may call every tool.
     pub(crate) fn sees_all(&self) -> bool {
         self.client.as_ref().is_none_or(|client| client.known.tools.is_none())
+    }
+
+    /// Whether it is a client: not every caller is admitted.
+    pub(crate) fn is_client(&self) -> bool {
+        self.client.is_some()
+    }
+
+    /// Whether every caller is admitted, and no proxy seems to have passed its request on.
+    pub(crate) fn is_direct(&self) -> bool {
+        !self.is_client() && !self.is_relayed
     }
 
     /// Whether it may know of a tool, and call it.
@@ -267,7 +287,7 @@ impl Caller {
     /// Whether it may read what goes on: failures, too, which have the arguments of other callers in them.
     pub(crate) fn may_read_status(&self) -> bool {
         let known = self.client.as_ref().map(|client| &client.known);
-        known.is_none_or(|known| known.is_admin || known.metrics == Some(true))
+        known.map_or(!self.is_relayed, |known| known.is_admin || known.metrics == Some(true))
     }
 
     /// Counts a call of it.
@@ -308,7 +328,7 @@ mod tests {
     use super::*;
 
     fn peer(names: &[&str]) -> Peer {
-        Peer { address: None, names: names.iter().map(|name| (*name).into()).collect() }
+        Peer { names: names.iter().map(|name| (*name).into()).collect(), ..Peer::default() }
     }
 
     fn client(name: &str) -> Known {
@@ -390,6 +410,27 @@ mod tests {
         for local in [Some("127.0.0.1"), Some("127.1.2.3"), Some("::ffff:127.0.0.1"), Some("::1"), None] {
             assert_eq!(party(&open, None, local), None, "{local:?}");
         }
+    }
+
+    #[test]
+    fn what_a_proxy_passes_on_is_of_no_operator_and_has_a_share() {
+        let admit = |address: Option<&str>, is_relayed| {
+            let address = address.map(|address| address.parse().expect("an address"));
+            let peer = Peer { address, is_relayed, ..Peer::default() };
+            let caller = Clients::default().admit(None, &peer).expect("admitted");
+            assert_eq!((caller.is_direct(), caller.may_read_status()), (!is_relayed, !is_relayed));
+            caller.party().map(|party| party.to_string())
+        };
+        for local in [Some("127.0.0.1"), None] {
+            assert_eq!(admit(local, false), None);
+        }
+        assert_eq!(admit(Some("127.0.0.1"), true).as_deref(), Some("address 127.0.0.1"));
+        assert_eq!(admit(None, true).as_deref(), Some("unix socket"));
+        // A client is known by its token, whatever has passed its request on.
+        let two = Clients::new([Known { is_admin: true, ..with_token("ann") }, with_token("bob")], None);
+        let relayed = Peer { is_relayed: true, ..Peer::default() };
+        let caller = two.admit(Some(b"ann"), &relayed).expect("admitted");
+        assert!(caller.is_admin() && caller.may_read_status() && !caller.is_direct());
     }
 
     #[test]

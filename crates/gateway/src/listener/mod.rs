@@ -1,6 +1,7 @@
 //! An address, or a unix socket, and the connections that it takes.
 
 mod certificate;
+mod idle;
 mod patient;
 mod plain;
 mod rest;
@@ -13,7 +14,7 @@ use std::convert::Infallible;
 use std::io;
 use std::net::{SocketAddr, TcpListener as StdListener};
 use std::path::Path;
-use std::pin::Pin;
+use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::task::{Context, Poll, ready};
@@ -26,7 +27,6 @@ use http::Request;
 use hyper::body::Incoming;
 use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::conn::auto;
-use hyper_util::server::graceful::{GracefulShutdown, Watcher};
 use hyper_util::service::TowerToHyperService;
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::watch;
@@ -34,6 +34,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
+use self::idle::Streamed;
 use self::patient::Patient;
 use self::rest::{Bounds, Whole};
 use self::socket::Socket;
@@ -55,6 +56,8 @@ const MOST_RESET: usize = 20;
 const MOST_FAULTY: usize = 256;
 /// How often a silent connection of HTTP/2 is asked whether its client is there, and how long the answer may take.
 const ASKED_EVERY: Duration = Duration::from_secs(20);
+/// How long a connection of HTTP/2 may have no stream, once it has had one. It is twice as long at most.
+const LONGEST_IDLE: Duration = Duration::from_secs(600);
 /// How long a listener rests when the process has no descriptor for a connection: one must end first.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 
@@ -113,7 +116,8 @@ pub(crate) struct Listener {
 impl Listener {
     /// Takes connections until the server leaves, and returns when they have ended.
     pub(crate) async fn serve(mut self, source: Source) {
-        let graceful = GracefulShutdown::new();
+        // Its receivers are the connections.
+        let connections = watch::Sender::new(());
         let open = Arc::new(AtomicUsize::new(0));
         loop {
             let accepted = tokio::select! {
@@ -123,21 +127,21 @@ impl Listener {
             match accepted {
                 Ok((carrier, peer)) => {
                     let Some(place) = Place::take(&open, self.most) else { continue };
-                    let (listener, watcher) = (self.clone(), graceful.watcher());
+                    let (listener, connection) = (self.clone(), connections.subscribe());
                     tokio::spawn(async move {
-                        listener.attend(carrier, peer, watcher).await;
-                        drop(place);
+                        listener.attend(carrier, peer).await;
+                        drop((place, connection));
                     });
                 }
                 Err(_) => tokio::time::sleep(NO_DESCRIPTOR).await,
             }
         }
         drop(source);
-        graceful.shutdown().await;
+        connections.closed().await;
     }
 
     /// Serves a connection to its end. A client that breaks a protocol, or leaves, ends its own connection.
-    async fn attend(mut self, carrier: Carrier, peer: Peer, watcher: Watcher) {
+    async fn attend(mut self, carrier: Carrier, peer: Peer) {
         let mut leaving = self.leaving.clone();
         let begun = tokio::select! {
             begun = timeout(self.head_timeout, self.begin(carrier, peer)) => begun,
@@ -145,7 +149,9 @@ impl Listener {
             _ = leaving.wait_for(|leaving| *leaving) => return,
         };
         let Ok(Some((stream, peer, is_http2))) = begun else { return };
-        let mut builder = auto::Builder::new(Streams { patience: self.write_timeout });
+        let streamed = Arc::<Streamed>::default();
+        let streams = Streams { patience: self.write_timeout, streamed: Arc::clone(&streamed) };
+        let mut builder = auto::Builder::new(streams);
         builder
             .http1()
             .timer(TokioTimer::new())
@@ -164,8 +170,22 @@ impl Listener {
         let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
         let bounds = Bounds { bytes: self.largest, time: self.head_timeout, leaving: self.leaving.clone() };
         let service = TowerToHyperService::new(Served { routes: self.routes.clone(), peer, bounds });
-        let connection = builder.serve_connection(TokioIo::new(stream), service).into_owned();
-        let _ = watcher.watch(connection).await;
+        let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service).into_owned());
+        let is_idle = tokio::select! {
+            _ = connection.as_mut() => return,
+            () = streamed.idle(self.head_timeout, LONGEST_IDLE), if is_http2 => true,
+            () = async { drop(leaving.wait_for(|leaving| *leaving).await) } => false,
+        };
+        connection.as_mut().graceful_shutdown();
+        if is_idle {
+            // It ends when the client has acknowledged the first GOAWAY (RFC 9113, section 6.8), if the client does.
+            tokio::select! {
+                _ = connection => {}
+                () = streamed.quiet(self.head_timeout) => {}
+            }
+        } else {
+            let _ = connection.await;
+        }
     }
 
     /// Makes the handshake, if there is one, and reads which HTTP the client speaks.

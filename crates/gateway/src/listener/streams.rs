@@ -19,6 +19,8 @@ use hyper::rt::Executor;
 use tokio::task_local;
 use tokio::time::{Sleep, sleep};
 
+use super::idle::{Open, Streamed};
+
 /// Bytes of an answer that a client takes at once: as many as a frame has. Whoever takes these in time goes on, however
 /// large the answer is. Of an answer that has ended, so many may stay with the connection.
 const PART: usize = 16 << 10;
@@ -38,16 +40,18 @@ struct Watch {
 }
 
 /// Runs the tasks of a connection's streams.
-#[derive(Clone, Copy)]
+#[derive(Clone)]
 pub(super) struct Streams {
     /// How long a client may take nothing of an answer.
     pub(super) patience: Duration,
+    /// Counts them.
+    pub(super) streamed: Arc<Streamed>,
 }
 
 impl<F: Future<Output = ()> + Send + 'static> Executor<F> for Streams {
     fn execute(&self, future: F) {
-        let (patience, watch) = (self.patience, Arc::default());
-        tokio::spawn(Watched { future: Box::pin(future), watch, patience, waits: None });
+        let (patience, watch, open) = (self.patience, Arc::default(), Streamed::open(&self.streamed));
+        tokio::spawn(Watched { future: Box::pin(future), watch, patience, waits: None, _open: open });
     }
 }
 
@@ -58,6 +62,7 @@ struct Watched<F> {
     patience: Duration,
     /// Runs since the body has given what the client does not take.
     waits: Option<Pin<Box<Sleep>>>,
+    _open: Open,
 }
 
 impl<F: Future<Output = ()>> Future for Watched<F> {

@@ -8,7 +8,7 @@ use ropewalk_sync::Mutex;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::{Error as PemError, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::server::WebPkiClientVerifier;
+use tokio_rustls::rustls::server::{NoServerSessionStorage, WebPkiClientVerifier};
 use tokio_rustls::rustls::{RootCertStore, ServerConfig};
 
 /// The protocols that a client may choose from, the preferred one first.
@@ -82,6 +82,12 @@ impl Tls {
             let what = format_args!("does not fit tls_cert, {:?}: {error}", self.cert.display());
             wrong("tls_key", &self.key, what)
         })?;
+        if self.client_ca.is_some() {
+            // A session that is resumed has the client's certificate from the first handshake, and nothing looks at its
+            // time again. So each connection begins with a whole handshake.
+            made.session_storage = Arc::new(NoServerSessionStorage {});
+            made.send_tls13_tickets = 0;
+        }
         made.alpn_protocols = PROTOCOLS.iter().map(|name| name.to_vec()).collect();
         Ok(Arc::new(made))
     }

@@ -13,6 +13,7 @@ use std::io::{self, ErrorKind, Read as _, Write as _};
 use std::os::fd::{AsFd as _, AsRawFd as _, OwnedFd, RawFd};
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use bytes::Bytes;
 use rmcp::RoleServer;
@@ -61,15 +62,17 @@ enum Found {
     End,
 }
 
-/// Waits until a descriptor is ready, if there is one to wait for, or the client is gone.
-fn wait(fd: Option<RawFd>, events: i16, output: RawFd, end: &EventFd) -> Found {
+/// Waits until a descriptor is ready, if there is one to wait for, or the client is gone. One for which this waits for
+/// longer than it may counts as gone.
+fn wait(fd: Option<RawFd>, events: i16, output: RawFd, end: &EventFd, patience: Option<Duration>) -> Found {
     let end = end.as_fd().as_raw_fd();
     loop {
         // Descriptors below zero are passed over; that of the output is asked for its errors alone.
         let mut all = [Polled::new(fd.unwrap_or(-1), events), Polled::new(output, 0), Polled::new(end, READ)];
-        let found = poll(&mut all, None);
+        let found = poll(&mut all, patience);
         let [own, output, end] = all.map(Polled::found);
         match found {
+            Ok(0) => return Found::Gone,
             Ok(_) if end != 0 => return Found::End,
             Ok(_) if output & ERROR != 0 => return Found::Gone,
             Ok(_) if own != 0 => return Found::Ready,
@@ -128,7 +131,7 @@ fn read_lines(
     // The reader of the lines leaves before this thread at the session's end alone.
     let mut give = |line| drop(lines.blocking_send(line));
     loop {
-        match wait(Some(input.as_raw_fd()), READ, output.as_raw_fd(), end) {
+        match wait(Some(input.as_raw_fd()), READ, output.as_raw_fd(), end, None) {
             Found::Ready => {}
             found => return found,
         }
@@ -141,15 +144,17 @@ fn read_lines(
     }
     splitter.end(&mut give);
     drop(lines);
-    wait(None, 0, output.as_raw_fd(), end)
+    wait(None, 0, output.as_raw_fd(), end, None)
 }
 
-fn write_messages(mut output: File, end: &EventFd, messages: &mut mpsc::Receiver<Bytes>) {
+/// Writes messages until the session ends, or the client is gone. A client is gone that takes nothing for so long: it
+/// would keep the session, and calls whose answers have to wait.
+fn write_messages(mut output: File, end: &EventFd, messages: &mut mpsc::Receiver<Bytes>, patience: Duration) {
     while let Some(message) = messages.blocking_recv() {
         let mut left = &message[..];
         while !left.is_empty() {
             let fd = output.as_raw_fd();
-            if !matches!(wait(Some(fd), WRITE, fd, end), Found::Ready) {
+            if !matches!(wait(Some(fd), WRITE, fd, end, Some(patience)), Found::Ready) {
                 return;
             }
             match output.write(left.get(..WRITE_AT_ONCE).unwrap_or(left)) {
@@ -319,7 +324,8 @@ impl Transport<RoleServer> for Lines {
     }
 }
 
-/// Serves a client until it leaves or the server does.
+/// Serves a client until it leaves or the server does. A client has left that takes nothing of what is to be written
+/// for so long.
 ///
 /// # Errors
 ///
@@ -329,6 +335,7 @@ pub(crate) async fn attend(
     input: OwnedFd,
     output: OwnedFd,
     leaving: watch::Receiver<bool>,
+    patience: Duration,
 ) -> io::Result<()> {
     let largest = mcp.0.shared.largest;
     let end = Arc::new(EventFd::new()?);
@@ -348,7 +355,7 @@ pub(crate) async fn attend(
     })?;
     let writer = thread::Builder::new().name(String::from("ropewalk-stdout"));
     writer.spawn(move || {
-        write_messages(File::from(output), &end, &mut messages);
+        write_messages(File::from(output), &end, &mut messages, patience);
         // Before this thread says that it has ended: senders find out.
         drop(messages);
         let _ = written.send(());

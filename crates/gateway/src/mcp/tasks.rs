@@ -2,8 +2,9 @@
 //!
 //! A call that is not over soon is answered with the name of a task, and goes on. The client asks how far it is, takes
 //! the result, or cancels it, in requests of their own. What is kept is bounded: in time since a client has asked, in
-//! number, and in bytes. rmcp's own `TaskManager` bounds only the first, from a task's beginning. A server that leaves
-//! waits for the tasks that run, and makes no further ones: no server would have the result.
+//! number, and in bytes, for all clients and for each of several. rmcp's own `TaskManager` bounds only the first, from
+//! a task's beginning. A server that leaves waits for the tasks that run, and makes no further ones: no server would
+//! have the result.
 //!
 //! Source: SEP-2663, <https://modelcontextprotocol.io/specification/2026-07-28>.
 
@@ -59,12 +60,25 @@ struct Kept {
     most: usize,
     most_bytes: usize,
     tasks: HashMap<Arc<str>, Entry>,
+    /// What each client has of it. One that has nothing has no entry.
+    parts: HashMap<Party, Part>,
+    /// Bytes of results.
+    bytes: usize,
+    /// Whether the server leaves.
+    leaving: bool,
+}
+
+/// What tells a client from others that have a share each, as `Owner::party` does.
+type Party = Option<Arc<str>>;
+
+/// What one client has.
+#[derive(Debug, Default)]
+struct Part {
+    tasks: usize,
     /// Those that are over, the oldest first.
     over: VecDeque<Arc<str>>,
     /// Bytes of their results.
     bytes: usize,
-    /// Whether the server leaves.
-    leaving: bool,
 }
 
 /// One of the tasks that run, until this is dropped.
@@ -104,20 +118,68 @@ enum End {
 }
 
 impl Kept {
-    /// Forgets those that have been over for longest, until there is room for one more task and for so many bytes.
-    fn make_room(&mut self, tasks: usize, bytes: usize) -> Vec<Entry> {
+    /// How many tasks and bytes a client may have: of several each has a half.
+    fn share(&self, party: &Party) -> (usize, usize) {
+        match party {
+            Some(_) => (self.most.div_ceil(2), self.most_bytes.div_ceil(2)),
+            None => (self.most, self.most_bytes),
+        }
+    }
+
+    /// Whether there is no room for so many more of all clients.
+    fn is_full(&self, tasks: usize, bytes: usize) -> bool {
+        self.tasks.len() + tasks > self.most || self.bytes + bytes > self.most_bytes
+    }
+
+    /// Whether a client would have more than its share.
+    fn exceeds(&self, party: &Party, tasks: usize, bytes: usize) -> bool {
+        let (most, most_bytes) = self.share(party);
+        let (held, held_bytes) = self.parts.get(party).map_or((0, 0), |part| (part.tasks, part.bytes));
+        held + tasks > most || held_bytes + bytes > most_bytes
+    }
+
+    /// Forgets tasks of this client that have been over for longest, until there is room for so many more of it. Where
+    /// it has none, those of the client that has most make room, if its own share leaves any.
+    fn make_room(&mut self, party: &Party, tasks: usize, bytes: usize) -> Vec<Entry> {
         let mut gone = Vec::new();
-        while self.tasks.len() + tasks > self.most || self.bytes + bytes > self.most_bytes {
-            let Some(oldest) = self.over.pop_front() else { break };
+        loop {
+            let (is_full, exceeds) = (self.is_full(tasks, bytes), self.exceeds(party, tasks, bytes));
+            if !is_full && !exceeds {
+                return gone;
+            }
+            let own = self.parts.get(party).and_then(|part| part.over.front());
+            let of_most = || {
+                let parts = self.parts.values().filter(|part| !part.over.is_empty());
+                let most = parts.max_by_key(|part| if bytes > 0 { part.bytes } else { part.tasks })?;
+                most.over.front()
+            };
+            let oldest = own.or_else(|| if exceeds { None } else { of_most() }).cloned();
+            let Some(oldest) = oldest else { return gone };
             gone.extend(self.take(&oldest));
         }
-        gone
+    }
+
+    fn insert(&mut self, id: &Arc<str>, entry: Entry) {
+        self.parts.entry(entry.owner.party()).or_default().tasks += 1;
+        self.tasks.insert(Arc::clone(id), entry);
     }
 
     fn take(&mut self, id: &str) -> Option<Entry> {
         let entry = self.tasks.remove(id)?;
-        if let Some(End::Result(bytes)) = &entry.end {
-            self.bytes -= bytes.len();
+        let bytes = if let Some(End::Result(json)) = &entry.end { json.len() } else { 0 };
+        self.bytes -= bytes;
+        let party = entry.owner.party();
+        if let Some(part) = self.parts.get_mut(&party) {
+            part.tasks -= 1;
+            part.bytes -= bytes;
+            if part.over.front().is_some_and(|oldest| **oldest == *id) {
+                part.over.pop_front();
+            } else {
+                part.over.retain(|over| **over != *id);
+            }
+            if part.tasks == 0 {
+                self.parts.remove(&party);
+            }
         }
         Some(entry)
     }
@@ -126,8 +188,8 @@ impl Kept {
 impl Tasks {
     /// Keeps so many tasks, and so many bytes of results, for so long after a client has asked.
     fn bounded(most: usize, most_bytes: usize, kept_for: Duration) -> Self {
-        let (tasks, over) = (HashMap::new(), VecDeque::new());
-        let kept = Kept { most, most_bytes, tasks, over, bytes: 0, leaving: false };
+        let (tasks, parts) = (HashMap::new(), HashMap::new());
+        let kept = Kept { most, most_bytes, tasks, parts, bytes: 0, leaving: false };
         Self { kept: Mutex::new(kept), kept_for, running: watch::Sender::new(0) }
     }
 
@@ -150,13 +212,18 @@ impl Tasks {
             cancel: cancel.clone(),
             end: None,
         };
-        let seed = entry.shown(&id);
+        let (seed, party) = (entry.shown(&id), entry.owner.party());
         let mut kept = self.kept.lock();
-        let gone = kept.make_room(1, 0);
-        if kept.leaving || kept.tasks.len() >= kept.most {
+        if kept.leaving {
             return Err(running);
         }
-        kept.tasks.insert(Arc::clone(&id), entry);
+        let gone = kept.make_room(&party, 1, 0);
+        if kept.is_full(1, 0) || kept.exceeds(&party, 1, 0) {
+            drop(kept);
+            drop(gone);
+            return Err(running);
+        }
+        kept.insert(&id, entry);
         // Within the lock: a server that leaves after this waits for it.
         let runs = Runs::begin(self);
         drop(kept);
@@ -181,7 +248,6 @@ impl Tasks {
         }
         let gone = {
             let mut kept = self.kept.lock();
-            kept.over.retain(|over| *over != id);
             kept.take(&id)
         };
         drop(gone);
@@ -200,25 +266,31 @@ impl Tasks {
 
     fn end(&self, id: &Arc<str>, mut end: End) {
         let at = current_timestamp();
-        let most = self.kept.lock().most_bytes;
+        let kept = self.kept.lock();
+        let Some(party) = kept.tasks.get(id).map(|entry| entry.owner.party()) else { return };
+        let (_, most) = kept.share(&party);
+        drop(kept);
         let mut bytes = if let End::Result(json) = &end { json.len() } else { 0 };
         if bytes > most {
-            let text =
-                format!("the result is larger than the {most} bytes that are kept of tasks: ask for less");
+            let text = format!(
+                "the result is larger than the {most} bytes that are kept of your tasks: ask for less"
+            );
             let failed = Said::failed(&Failed::new(Code::ResourceExhausted, text));
             let json = failed.write(true).unwrap_or_default();
             bytes = json.len();
             end = End::Result(json.into());
         }
         let mut kept = self.kept.lock();
-        let gone = kept.make_room(0, bytes);
+        let gone = kept.make_room(&party, 0, bytes);
         let is_kept = kept.tasks.get_mut(id).is_some_and(|entry| {
             (entry.end, entry.updated_at) = (Some(end), at);
             true
         });
         if is_kept {
             kept.bytes += bytes;
-            kept.over.push_back(Arc::clone(id));
+            let part = kept.parts.entry(party).or_default();
+            part.bytes += bytes;
+            part.over.push_back(Arc::clone(id));
         }
         drop(kept);
         drop(gone);
@@ -321,13 +393,21 @@ mod tests {
     }
 
     fn keep(tasks: &Arc<Tasks>, running: Running) -> String {
-        let made = tasks.keep(Owner::default(), reports(), running);
-        made.ok().expect("there is room").task.task_id
+        keep_of(tasks, &Owner::default(), running).expect("there is room")
+    }
+
+    /// The name of a task of this owner, if it was made.
+    fn keep_of(tasks: &Arc<Tasks>, owner: &Owner, running: Running) -> Option<String> {
+        tasks.keep(owner.clone(), reports(), running).ok().map(|made| made.task.task_id)
     }
 
     async fn over(tasks: &Tasks, id: &str) -> DetailedTask {
+        over_of(tasks, &Owner::default(), id).await
+    }
+
+    async fn over_of(tasks: &Tasks, owner: &Owner, id: &str) -> DetailedTask {
         loop {
-            let task = tasks.get(id, &Owner::default()).expect("it is known");
+            let task = tasks.get(id, owner).expect("it is known");
             if task.status().is_terminal() {
                 return task;
             }
@@ -372,7 +452,7 @@ mod tests {
         }
         assert!(tasks.get(&over, &Owner::default()).is_err());
         let kept = tasks.kept.lock();
-        assert_eq!((kept.bytes, kept.over.len()), (0, 0));
+        assert_eq!((kept.bytes, kept.parts.len()), (0, 0));
     }
 
     #[tokio::test]
@@ -419,6 +499,48 @@ mod tests {
         tasks.at_rest().await;
         assert!(held.is_closed());
         assert_eq!(over(&tasks, &id).await.status(), TaskStatus::Cancelled);
+    }
+
+    #[tokio::test]
+    async fn the_tasks_of_one_client_push_out_its_own_results() {
+        let tasks = Arc::new(Tasks::bounded(6, 4000, KEPT_FOR));
+        let (ann, bob, eve) = (Owner::named("ann"), Owner::named("bob"), Owner::named("eve"));
+        let known = |owner: &Owner| {
+            let kept = tasks.kept.lock();
+            kept.tasks.values().filter(|entry| entry.owner == *owner && entry.end.is_some()).count()
+        };
+        // Half of six tasks each, and half of the bytes.
+        for (owner, length, of_bob, of_ann) in [
+            (&bob, 800, 1, 0),
+            (&ann, 10, 1, 1),
+            (&ann, 10, 1, 2),
+            (&ann, 10, 1, 3),
+            (&ann, 10, 1, 3),
+            (&ann, 1800, 1, 2),
+        ] {
+            let id = keep_of(&tasks, owner, async move { said("x".repeat(length)) }.boxed()).expect("room");
+            over_of(&tasks, owner, &id).await;
+            assert_eq!((known(&bob), known(&ann)), (of_bob, of_ann));
+        }
+        let large = keep_of(&tasks, &ann, async { said("x".repeat(2500)) }.boxed()).expect("room");
+        let TaskPayload::Completed { result } = over_of(&tasks, &ann, &large).await.payload else {
+            panic!("a result")
+        };
+        assert!(result["content"][0]["text"].as_str().is_some_and(|text| text.contains("2000 bytes")));
+        // Tasks that run are a share, too.
+        let run = |owner: &Owner| keep_of(&tasks, owner, futures::future::pending().boxed());
+        for _ in 0..3 {
+            run(&ann).expect("its results make room");
+        }
+        assert!(run(&ann).is_none(), "the call comes back");
+        assert_eq!((known(&bob), known(&ann)), (1, 0));
+        // Where all have what they may, the results of the client that has most make room for one that has none.
+        for _ in 0..2 {
+            run(&bob).expect("there is room");
+        }
+        run(&eve).expect("a result makes room");
+        assert_eq!(known(&bob), 0);
+        assert!(run(&eve).is_none(), "all run");
     }
 
     #[tokio::test]

@@ -167,17 +167,13 @@ impl Scene {
     }
 }
 
-fn owner(name: &str) -> Owner {
-    Owner { identity: Some(name.into()), party: Some(name.into()) }
-}
-
 #[tokio::test]
 async fn a_session_is_its_owner_s_alone() {
     let scene = Scene::new(8);
-    let session = scene.open(&owner("ann")).await.expect("it opens");
+    let session = scene.open(&Owner::named("ann")).await.expect("it opens");
     let find = |who: &Owner| scene.sessions.find(session.id(), who).map(|_| ()).map_err(|failed| failed.code);
-    assert_eq!(find(&owner("ann")), Ok(()));
-    assert_eq!(find(&owner("bob")), Err(Code::NotFound));
+    assert_eq!(find(&Owner::named("ann")), Ok(()));
+    assert_eq!(find(&Owner::named("bob")), Err(Code::NotFound));
     assert_eq!(find(&Owner::default()), Err(Code::NotFound));
     let mut extensions = Extensions::new();
     assert_eq!(Owner::of(&extensions), Owner::default());
@@ -189,7 +185,7 @@ async fn a_session_is_its_owner_s_alone() {
         extensions.insert(roster.admit(&shown).expect("a client"));
         Owner::of(&extensions)
     };
-    assert_eq!(of(b"1"), owner("ann"));
+    assert_eq!(of(b"1"), Owner::named("ann"));
     // A token of a list has no name, and is no other caller's.
     assert!(of(b"2").identity.is_some_and(|name| name.starts_with("token ")));
     assert!(!format!("{session:?}").contains(&**session.id()));
@@ -215,15 +211,15 @@ async fn only_so_many_are_open_and_each_gives_its_place_back() {
 #[tokio::test]
 async fn one_client_may_open_half_of_them() {
     let scene = Scene::new(4);
-    let first = scene.open(&owner("ann")).await.expect("it opens");
-    let _second = scene.open(&owner("ann")).await.expect("it opens");
-    let refused = scene.open(&owner("ann")).await.expect_err("it has its share");
+    let first = scene.open(&Owner::named("ann")).await.expect("it opens");
+    let _second = scene.open(&Owner::named("ann")).await.expect("it opens");
+    let refused = scene.open(&Owner::named("ann")).await.expect_err("it has its share");
     assert_eq!((refused.code, refused.shed), (Code::ResourceExhausted, Some(Shed::QueueFull)));
     assert!(refused.message.contains("half of max_sessions"), "{}", refused.message);
     assert_eq!(scene.active(), 2);
-    scene.open(&owner("bob")).await.expect("another has its own");
+    scene.open(&Owner::named("bob")).await.expect("another has its own");
     scene.sessions.end(&first, Ended::Closed).await.expect("it ends");
-    scene.open(&owner("ann")).await.expect("its share is free again");
+    scene.open(&Owner::named("ann")).await.expect("its share is free again");
 }
 
 #[tokio::test]

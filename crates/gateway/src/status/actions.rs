@@ -14,7 +14,7 @@ use serde_json::{Value, json};
 
 use super::inspector::{Look, Worker};
 use super::wishes::Wish;
-use super::{Status, json as answered};
+use super::{NO_OPERATOR, Status, json as answered};
 use crate::clients::Caller;
 use crate::failed::{Code, Failed};
 use crate::http::read;
@@ -33,7 +33,9 @@ impl Status {
         if self.may_administer(&Caller::of(&request.extensions)) {
             return Ok(());
         }
-        let text = if self.shared.roster.is_open() {
+        let text = if self.shared.roster.is_open() && self.guard.is_local() {
+            NO_OPERATOR
+        } else if self.shared.roster.is_open() {
             "the server is open to other machines and has no tokens, so it takes no orders: give it tokens \
              (--token-file, --clients-file), or let it serve 127.0.0.1"
         } else {

@@ -45,6 +45,11 @@ pub struct Dashboard {
     pub socket: Option<Arc<OwnedFd>>,
 }
 
+/// Why a caller is none of the operator's, where every caller is admitted and the server listens to this machine alone.
+const NO_OPERATOR: &str = "a proxy has passed the request on, or the request names another machine, and the \
+                           server has no tokens by which it knows its operator: give it tokens (--token-file, \
+                           --clients-file), or ask it at 127.0.0.1";
+
 /// See the module.
 pub(crate) struct Status {
     runner: Arc<dyn Runner>,
@@ -111,7 +116,7 @@ impl Status {
 
     /// Whether the caller may change the server, or look into its workers.
     fn may_administer(&self, caller: &Caller) -> bool {
-        self.guard.is_local() || caller.is_admin()
+        (self.guard.is_local() && caller.is_direct()) || caller.is_admin()
     }
 
     /// Lets a caller read what goes on.
@@ -123,8 +128,11 @@ impl Status {
         if caller.may_read_status() {
             return Ok(());
         }
-        let text =
-            "the caller may not see what the server does: its entry needs `metrics = true` or `admin = true`";
+        let text = if caller.is_client() {
+            "the caller may not see what the server does: its entry needs `metrics = true` or `admin = true`"
+        } else {
+            NO_OPERATOR
+        };
         Err(Failed::new(Code::PermissionDenied, text))
     }
 }

@@ -14,7 +14,9 @@ use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::crypto::ring::default_provider;
 use tokio_rustls::rustls::pki_types::pem::PemObject as _;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
-use tokio_rustls::rustls::{ClientConfig, RootCertStore, ServerConfig};
+use tokio_rustls::rustls::{
+    ClientConfig, DEFAULT_VERSIONS, RootCertStore, ServerConfig, SupportedProtocolVersion,
+};
 
 /// A folder that is gone with the test.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -122,10 +124,20 @@ impl Authority {
 
     /// What a client trusts and shows.
     pub(crate) fn client(&self, shown: Option<&Issued>, protocols: &[&str]) -> Arc<ClientConfig> {
+        self.client_of(DEFAULT_VERSIONS, shown, protocols)
+    }
+
+    /// The same, of a client that speaks these versions.
+    pub(crate) fn client_of(
+        &self,
+        versions: &[&'static SupportedProtocolVersion],
+        shown: Option<&Issued>,
+        protocols: &[&str],
+    ) -> Arc<ClientConfig> {
         let mut roots = RootCertStore::empty();
         roots.add(self.issuer.der().clone()).expect("an authority");
         let builder = ClientConfig::builder_with_provider(default_provider().into());
-        let builder = builder.with_safe_default_protocol_versions().expect("versions");
+        let builder = builder.with_protocol_versions(versions).expect("versions");
         let builder = builder.with_root_certificates(roots);
         let mut made = match shown {
             None => builder.with_no_client_auth(),

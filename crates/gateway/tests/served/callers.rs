@@ -367,3 +367,39 @@ async fn one_client_has_a_share_of_the_watchers() {
         assert!(std::time::Instant::now() < end, "the place is taken");
     }
 }
+
+#[tokio::test]
+async fn what_a_proxy_passes_on_gives_no_orders_and_sees_no_status() {
+    let (server, _) = server(|settings| settings.dashboard = Some(Dashboard::default()));
+    let ordered = ask(&server, "POST", "/v1/drain", &[], b"").await;
+    assert_eq!(ordered.json()["error"]["code"], "FAILED_PRECONDITION", "this program ends its server itself");
+    let seen = ask(&server, "GET", "/v1/status", &[], b"").await;
+    assert_eq!((seen.status, &seen.json()["may_administer"]), (StatusCode::OK, &json!(true)));
+    for header in [
+        ("host", "tools.example.org"),
+        ("forwarded", "for=10.0.0.1"),
+        ("x-forwarded-for", "10.0.0.1"),
+        ("x-forwarded-proto", "https"),
+        ("via", "1.1 proxy"),
+    ] {
+        for (method, path) in [
+            ("POST", "/v1/drain"),
+            ("POST", "/v1/pools/main/resize"),
+            ("GET", "/v1/status"),
+            ("GET", "/v1/status/events"),
+        ] {
+            let said = ask(&server, method, path, &[header], b"").await;
+            assert_eq!(said.status, StatusCode::FORBIDDEN, "{header:?} {path}: {:?}", said.body);
+        }
+        let said = ask(&server, "POST", "/v1/tools/echo", &[header], b"{}").await;
+        assert_eq!(said.status, StatusCode::OK, "{header:?}");
+    }
+    // A client is known by its token, whatever has passed its request on.
+    let clients = Clients::new([Known { is_admin: true, ..known("ann") }], None);
+    let (server, _) = crate::server(|settings| {
+        settings.clients = clients.into();
+        settings.dashboard = Some(Dashboard::default());
+    });
+    let said = ask(&server, "POST", "/v1/drain", &[ANN, ("x-forwarded-for", "10.0.0.1")], b"").await;
+    assert_eq!(said.json()["error"]["code"], "FAILED_PRECONDITION");
+}

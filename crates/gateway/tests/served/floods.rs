@@ -7,6 +7,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 
 use crate::http::ask;
+use crate::unread::request;
 use crate::{rpc, server};
 
 pub(crate) const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
@@ -97,6 +98,79 @@ async fn a_client_that_says_nothing_is_let_go() {
     while !said(address, b"GET /healthz HTTP/1.0\r\n\r\n").await.starts_with(b"HTTP/1.0 200 ") {
         assert!(std::time::Instant::now() < end, "the place is taken");
     }
+}
+
+/// A frame that was read.
+pub(crate) struct Frame {
+    pub(crate) kind: u8,
+    pub(crate) flags: u8,
+    pub(crate) stream: u32,
+    pub(crate) payload: Vec<u8>,
+}
+
+/// The next frame; `None` at the end of the connection.
+pub(crate) async fn read_frame(stream: &mut TcpStream) -> Option<Frame> {
+    let mut head = [0; 9];
+    stream.read_exact(&mut head).await.ok()?;
+    let [a, b, c, kind, flags, number @ ..] = head;
+    let mut payload = vec![0; usize::try_from(u32::from_be_bytes([0, a, b, c])).expect("short")];
+    stream.read_exact(&mut payload).await.ok()?;
+    Some(Frame { kind, flags, stream: u32::from_be_bytes(number), payload })
+}
+
+#[tokio::test]
+async fn a_connection_of_http2_that_asks_for_nothing_gives_its_place_back() {
+    let (server, _) = server(|settings| {
+        settings.head_timeout = Duration::from_millis(200);
+        settings.most_connections = 1;
+    });
+    let address = server.listening().http.expect("an address");
+    // One client acknowledges whatever the server asks, the other nothing.
+    for acknowledges in [true, false] {
+        let silent = async {
+            let mut seen = 0;
+            // Where the former client still has the place, a connection ends at once.
+            while seen == 0 {
+                let mut stream = TcpStream::connect(address).await.expect("a connection");
+                let _ = stream.write_all(PREFACE).await;
+                while let Some(came) = read_frame(&mut stream).await {
+                    seen += 1;
+                    // Of settings nothing is repeated, of pings all.
+                    let said = if came.kind == 4 { &[][..] } else { &came.payload };
+                    if acknowledges && matches!(came.kind, 4 | 6) && came.flags & 1 == 0 {
+                        let _ = stream.write_all(&frame(came.kind, 1, 0, said)).await;
+                    }
+                }
+            }
+        };
+        tokio::time::timeout(Duration::from_secs(30), silent).await.expect("the end");
+    }
+    let end = std::time::Instant::now() + Duration::from_secs(30);
+    while !said(address, b"GET /healthz HTTP/1.0\r\n\r\n").await.starts_with(b"HTTP/1.0 200 ") {
+        assert!(std::time::Instant::now() < end, "the place is taken");
+    }
+}
+
+#[tokio::test]
+async fn a_connection_of_http2_that_has_asked_is_kept() {
+    let patience = Duration::from_millis(200);
+    let (server, _) = server(|settings| settings.head_timeout = patience);
+    let address = server.listening().http.expect("an address");
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    let first = request(1, "/v1/tools/echo", "{}");
+    stream.write_all(&[PREFACE, &first].concat()).await.expect("written");
+    let answered = async |stream: &mut TcpStream, number: u32| {
+        let reading = async {
+            // The head of the answer.
+            let is_answer = |came: &Frame| came.kind == 1 && came.stream == number;
+            while !is_answer(&read_frame(stream).await.expect("a frame")) {}
+        };
+        tokio::time::timeout(Duration::from_secs(30), reading).await.expect("an answer");
+    };
+    answered(&mut stream, 1).await;
+    tokio::time::sleep(patience * 3).await;
+    stream.write_all(&request(3, "/v1/tools/echo", "{}")).await.expect("written");
+    answered(&mut stream, 3).await;
 }
 
 #[tokio::test]

@@ -154,6 +154,10 @@ fn failure(arguments: &[u8]) -> Failed {
             }],
             ..Failed::new(Code::InvalidArgument, "the arguments do not fit")
         },
+        b"\"many\"" => {
+            let one = Violation { field: "k".repeat(200), description: "is no number".repeat(16) };
+            Failed { violations: vec![one; 100], ..Failed::new(Code::InvalidArgument, "nothing fits") }
+        }
         _ => Failed::new(Code::Unknown, "ZeroDivisionError: division by zero"),
     }
 }

@@ -3,14 +3,14 @@ use std::net::Shutdown;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 use http::{Request, Response, StatusCode};
 use http_body_util::{BodyExt as _, Full};
 use hyper_util::client::legacy::Client;
 use hyper_util::rt::TokioExecutor;
-use ropewalk_gateway::{Clients, Server};
+use ropewalk_gateway::{Clients, Server, Settings};
 use serde_json::{Value, json};
 
 use crate::{Seen, server, until};
@@ -419,10 +419,14 @@ struct Session {
 
 impl Session {
     fn begin(largest: usize) -> Self {
+        Self::begin_with(|settings| settings.largest = largest)
+    }
+
+    fn begin_with(change: impl FnOnce(&mut Settings)) -> Self {
         let (server, seen) = server(|settings| {
             settings.http = None;
             settings.grpc = None;
-            settings.largest = largest;
+            change(settings);
         });
         let server = Arc::new(server);
         let (client, other) = UnixStream::pair().expect("sockets");
@@ -539,6 +543,29 @@ fn a_client_that_is_gone_has_cancelled_its_calls() {
     runtime.block_on(until(|| seen.left.load(Ordering::SeqCst) == 1));
     served.join().expect("it ends");
     drop(server);
+}
+
+#[test]
+fn a_client_that_does_not_read_is_gone() {
+    let mut session = Session::begin_with(|settings| {
+        settings.largest = 8 << 20;
+        settings.write_timeout = Duration::from_millis(300);
+    });
+    session.open();
+    session.call(1, "wait");
+    session.until(|seen| seen.begun.load(Ordering::SeqCst) == 1);
+    // Its answer is larger than what the buffers of a socket hold.
+    let params = json!({"name": "echo", "arguments": {"a": "x".repeat(4 << 20)}});
+    session.say(&json!({"jsonrpc": "2.0", "id": 2, "method": "tools/call", "params": params}).to_string());
+    session.until(|seen| seen.left.load(Ordering::SeqCst) == 1);
+    let Session { server, client, served, .. } = session;
+    let end = Instant::now() + Duration::from_secs(30);
+    while !served.is_finished() {
+        assert!(Instant::now() < end, "the session goes on");
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    served.join().expect("it ends");
+    drop((server, client));
 }
 
 #[test]

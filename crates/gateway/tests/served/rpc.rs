@@ -108,6 +108,14 @@ async fn failures_by_grpc() {
 }
 
 #[tokio::test]
+async fn what_is_wrong_fits_into_the_head_that_a_client_of_grpc_reads() {
+    let (server, _) = server(|_| {});
+    let said = call(&server, "Execute", &execute("fail", b"\"many\""), None).await;
+    let details = said.trailer("grpc-status-details-bin").len();
+    assert!((1000..6000).contains(&details), "{details}");
+}
+
+#[tokio::test]
 async fn the_deadline_of_grpc_is_the_call_s() {
     let (server, _) = server(|_| {});
     let said = call(&server, "Execute", &execute("wait", b"{}"), Some("50m")).await;

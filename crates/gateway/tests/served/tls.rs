@@ -15,7 +15,8 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::TcpStream;
 use tokio_rustls::TlsConnector;
 use tokio_rustls::client::TlsStream;
-use tokio_rustls::rustls::ClientConfig;
+use tokio_rustls::rustls::version::{TLS12, TLS13};
+use tokio_rustls::rustls::{ClientConfig, HandshakeKind};
 
 use crate::authority::Authority;
 use crate::{Stub, server, until};
@@ -100,6 +101,30 @@ async fn with_an_authority_of_clients_only_its_clients_are_served() {
     // The log has the caller's name.
     let taken = tokio::task::spawn_blocking(move || lines.next()).await.expect("a thread").expect("records");
     assert_eq!(taken.first().and_then(|line| line.caller.as_deref()), Some("ann.example"));
+}
+
+#[tokio::test]
+async fn a_client_shows_its_certificate_with_each_connection() {
+    let authority = Authority::new("ours");
+    let known = authority.issue("ann.example", false);
+    for (client_ca, second) in [(Some(authority.file()), HandshakeKind::Full), (None, HandshakeKind::Resumed)]
+    {
+        let tls = authority.server_files().tls(client_ca);
+        let (server, _) = server(|settings| settings.tls = Some(tls));
+        for version in [&TLS12, &TLS13] {
+            // It keeps what a server gives it to resume the session by.
+            let config = authority.client_of(&[version], Some(&known), &[]);
+            for wanted in [HandshakeKind::Full, second] {
+                let mut stream = connected(&server, &config).await.expect("a handshake");
+                let request = b"GET /healthz HTTP/1.1\r\nhost: localhost\r\nconnection: close\r\n\r\n";
+                stream.write_all(request).await.expect("sent");
+                let mut said = Vec::new();
+                stream.read_to_end(&mut said).await.expect("the end");
+                assert!(said.starts_with(b"HTTP/1.1 200 "));
+                assert_eq!(stream.get_ref().1.handshake_kind(), Some(wanted), "{version:?}");
+            }
+        }
+    }
 }
 
 #[tokio::test]

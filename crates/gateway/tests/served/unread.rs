@@ -12,7 +12,7 @@ use ropewalk_gateway::Settings;
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::TcpStream;
 
-use crate::floods::{PREFACE, frame};
+use crate::floods::{PREFACE, frame, read_frame};
 use crate::http::ask;
 use crate::{server, until};
 
@@ -25,7 +25,7 @@ fn impatient(settings: &mut Settings) {
 }
 
 /// A request of HTTP/2 on this stream, with a body of JSON.
-fn request(stream: u32, path: &str, body: &str) -> Vec<u8> {
+pub(crate) fn request(stream: u32, path: &str, body: &str) -> Vec<u8> {
     // `:method: POST` and `:scheme: http` of the static table, and a literal `:path`.
     let path = [&[0x83, 0x86, 0x04, u8::try_from(path.len()).expect("short")], path.as_bytes()].concat();
     [frame(1, 4, stream, &path), frame(0, 1, stream, body.as_bytes())].concat()
@@ -77,16 +77,11 @@ async fn a_stream_that_is_not_read_ends_and_the_others_of_its_connection_do_not(
 
 /// Reads until the server resets a stream; gives its number.
 async fn reset(stream: &mut TcpStream) -> u32 {
-    use tokio::io::AsyncReadExt as _;
     let reading = async {
         loop {
-            let mut head = [0; 9];
-            stream.read_exact(&mut head).await.expect("a frame");
-            let length = u32::from_be_bytes([0, head[0], head[1], head[2]]);
-            let mut payload = vec![0; usize::try_from(length).expect("short")];
-            stream.read_exact(&mut payload).await.expect("a payload");
-            if head[3] == 3 {
-                return u32::from_be_bytes([head[5], head[6], head[7], head[8]]);
+            let came = read_frame(stream).await.expect("a frame");
+            if came.kind == 3 {
+                return came.stream;
             }
         }
     };
