@@ -234,6 +234,9 @@ def _runs_code(schema: object) -> bool:
 
 def _is_of_program(function: Callable[..., Any]) -> bool:
     of: object = function.func if isinstance(function, partial) else function
+    made: object = getattr(of, "__new__", None)
+    if isinstance(made, FunctionType) and str(made.__globals__.get("__name__")).startswith("namedtuple_"):
+        return False  # An earlier pydantic calls the class, and `collections` has written its constructor.
     return getattr(of, "__module__", None) not in _NOT_OF_PROGRAM
 
 
