@@ -208,25 +208,25 @@ impl Drop for Running {
             return;
         }
         let (driver, task) = (Arc::clone(&self.driver), Arc::clone(&self.task));
-        let ending = Ending { driver, task, watched: self.watched.clone() };
+        let stopping = Stopping { driver, task, watched: self.watched.clone() };
         if let Ok(runtime) = Handle::try_current() {
             // A runtime that leaves drops the future, and ends the task at once.
             let grace = self.grace;
             drop(runtime.spawn(async move {
-                let _ = timeout(grace, ending.driver.ended(&ending.task)).await;
+                let _ = timeout(grace, stopping.driver.ended(&stopping.task)).await;
             }));
         }
     }
 }
 
 /// A task that was asked to stop. Dropped before the task has ended, it ends it, and what runs with it.
-struct Ending {
+struct Stopping {
     driver: Arc<Driver>,
     task: Arc<Task>,
     watched: Watched,
 }
 
-impl Drop for Ending {
+impl Drop for Stopping {
     fn drop(&mut self) {
         if !self.task.is_done() {
             let _ = self.driver.engine().cancel(&self.task, true);

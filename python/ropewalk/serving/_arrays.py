@@ -12,7 +12,7 @@ import json
 import sys
 import types
 import typing
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import chain
 from pickle import PickleBuffer
@@ -171,32 +171,21 @@ class Array:
         return "array" if self.dtype is None else f"array of {self.dtype}"
 
 
-def _level(value: list[Any], depth: int) -> Iterable[Any]:
-    """Returns what nested lists have so many lists deep; all of that are lists on the way there."""
-    found: Iterable[Any] = value
-    for _ in range(depth):
-        found = chain.from_iterable(found)
-    return found
-
-
-def _items(value: Any) -> tuple[set[type], Iterable[Any]]:
+def _items(value: Any) -> tuple[set[type], list[Any]]:
     """Returns the types of the items of nested lists, and the items.
 
     Raises:
         ValueError: there are items beside lists.
     """
-    if not isinstance(value, list):
-        return {type(value)}, (value,)
-    lists = cast("list[object]", value)
-    depth = 0
-    while list in (kinds := set(map(type, _level(lists, depth)))):
+    items: list[Any] = value if isinstance(value, list) else [value]
+    while list in (kinds := set(map(type, items))):
         if len(kinds) > 1:
             raise ValueError("Input should be an array: lists of equal lengths")
-        depth += 1
-    return kinds, _level(lists, depth)
+        items = list(chain.from_iterable(items))
+    return kinds, items
 
 
-def _check_texts(items: Iterable[Any]) -> None:
+def _check_texts(items: list[Any]) -> None:
     """Refuses texts that take far more memory as an array, where each is as long as the longest.
 
     Raises:

@@ -168,7 +168,8 @@ impl Listener {
             .keep_alive_interval(ASKED_EVERY)
             .keep_alive_timeout(ASKED_EVERY);
         let builder = if is_http2 { builder.http2_only() } else { builder.http1_only() };
-        let bounds = Bounds { bytes: self.largest, time: self.head_timeout, leaving: self.leaving.clone() };
+        let (bytes, time) = (self.largest, self.head_timeout);
+        let bounds = Arc::new(Bounds { bytes, time, leaving: self.leaving.clone() });
         let service = TowerToHyperService::new(Served { routes: self.routes.clone(), peer, bounds });
         let mut connection = pin!(builder.serve_connection(TokioIo::new(stream), service).into_owned());
         let is_idle = tokio::select! {
@@ -213,13 +214,12 @@ async fn encrypted(
     Some(Carrier::Tls(Box::new(stream)))
 }
 
-/// The routes, for the requests of a connection: each has its peer among its extensions, and its answer
-/// is watched.
+/// The routes, for the requests of a connection: each has its peer among its extensions, and its answer is watched.
 #[derive(Clone)]
 struct Served {
     routes: Router,
     peer: Peer,
-    bounds: Bounds,
+    bounds: Arc<Bounds>,
 }
 
 impl Service<Request<Incoming>> for Served {

@@ -7,6 +7,7 @@
 //! Meanwhile it counts as an open stream of its connection, or keeps the connection of HTTP/1 from its next request.
 
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use std::time::Duration;
 
@@ -23,7 +24,6 @@ use tokio::time::timeout;
 const LONGEST: Duration = Duration::from_secs(5);
 
 /// How much of a body is read that nothing wants.
-#[derive(Clone)]
 pub(super) struct Bounds {
     pub(super) bytes: usize,
     pub(super) time: Duration,
@@ -37,18 +37,18 @@ pub(super) struct Whole {
     body: Option<Incoming>,
     /// Whether the client sends it without being asked to.
     comes: bool,
-    bounds: Bounds,
+    bounds: Arc<Bounds>,
 }
 
 impl Whole {
     /// The request, with this body.
-    pub(super) fn of(request: Request<Incoming>, bounds: &Bounds) -> Request<Self> {
+    pub(super) fn of(request: Request<Incoming>, bounds: &Arc<Bounds>) -> Request<Self> {
         // Where nothing has asked for the body, such a client has not begun to send it (RFC 9110, section 10.1.1).
         let comes = !request.headers().contains_key(EXPECT);
         request.map(|body| Self {
             body: Some(body).filter(|body| !body.is_end_stream()),
             comes,
-            bounds: bounds.clone(),
+            bounds: Arc::clone(bounds),
         })
     }
 }
@@ -85,8 +85,8 @@ impl Drop for Whole {
         let Some(body) = self.body.take().filter(|_| self.comes) else { return };
         // Without a runtime there is no connection either.
         let Ok(runtime) = Handle::try_current() else { return };
-        let Bounds { bytes, time, mut leaving } = self.bounds.clone();
-        let time = time.min(LONGEST);
+        let (bytes, time) = (self.bounds.bytes, self.bounds.time.min(LONGEST));
+        let mut leaving = self.bounds.leaving.clone();
         runtime.spawn(async move {
             let mut rest = Limited::new(body, bytes);
             let read = timeout(time, async { while let Some(Ok(_)) = rest.frame().await {} });
