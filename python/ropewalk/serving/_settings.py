@@ -227,6 +227,9 @@ def _measured(name: str, value: object, read: Callable[[str], float]) -> object:
 
 
 def _url(name: str, value: object) -> str:
+    if isinstance(value, str) and re.match(r"https?://[^/?#]*@", value):
+        # Not shown: it may hold a secret.
+        raise ValueError(f"{name} must have no user and no password: a collector is sent none")
     if not isinstance(value, str) or not re.match(r"https?://[^/]", value):
         raise ValueError(
             f"{name} must be the address of a collector, as in 'http://127.0.0.1:4318', not {value!r}"

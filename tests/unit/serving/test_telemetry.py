@@ -362,6 +362,9 @@ def test_without_a_collector_nothing_is_sent(make_server: Make, collector: Colle
 def test_a_collector_that_is_none_is_refused(
     make_server: Make, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
+    with pytest.raises(ValueError, match="otlp must have no user and no password") as caught:
+        make_server(otlp="http://ada:hunter2@127.0.0.1:4318")
+    assert "hunter2" not in str(caught.value)
     with pytest.raises(ValueError, match="otlp must be the address of a collector"):
         make_server(otlp="ftp://collector:4318")
     with pytest.raises(ServingError, match=r"otlp_ca: the file .* cannot be read"):
