@@ -177,7 +177,7 @@ def _items(value: Any) -> tuple[set[type], list[Any]]:
     Raises:
         ValueError: there are items beside lists.
     """
-    items: list[Any] = value if isinstance(value, list) else [value]
+    items: list[Any] = [value]
     while list in (kinds := set(map(type, items))):
         if len(kinds) > 1:
             raise ValueError("Input should be an array: lists of equal lengths")
