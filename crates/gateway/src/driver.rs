@@ -143,7 +143,7 @@ impl Drop for Forget<'_> {
 }
 
 fn drive(engine: &Engine, driver: &Weak<Driver>) {
-    while !engine.has_ended() {
+    loop {
         {
             let Some(driver) = driver.upgrade() else { break };
             driver.linger();
@@ -153,9 +153,15 @@ fn drive(engine: &Engine, driver: &Weak<Driver>) {
         let Some(driver) = driver.upgrade() else { break };
         driver.wake(&ended);
         drop(driver);
-        if ended.is_empty() && engine.is_closed() {
-            // A pool that is broken has nothing to wait for, and may not have ended yet.
-            let _ = engine.join(Some(Instant::now() + LEAVING));
+        // Asked only then, because it takes the engine's lock.
+        if ended.is_empty() {
+            if engine.has_ended() {
+                break;
+            }
+            if engine.is_closed() {
+                // A pool that is broken has nothing to wait for, and may not have ended yet.
+                let _ = engine.join(Some(Instant::now() + LEAVING));
+            }
         }
     }
     // What is left awaits tasks whose pool is gone: they have their outcome, or will never get one.

@@ -11,6 +11,7 @@ use std::fmt;
 use std::ops::{Deref, DerefMut};
 use std::time::Duration;
 
+use ropewalk_shm::channel::ring::RingMemory;
 use ropewalk_sync::{Condvar, Mutex, MutexGuard};
 
 type Content = Box<dyn Any + Send + Sync>;
@@ -20,6 +21,20 @@ thread_local! {
     static HELD: Cell<usize> = const { Cell::new(0) };
     /// The values that were dropped meanwhile.
     static BIN: RefCell<Vec<Content>> = const { RefCell::new(Vec::new()) };
+    /// The rings whose consumers are to be woken then.
+    static BELLS: RefCell<Vec<RingMemory>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Wakes the consumer of a ring once this thread has released the engine's lock: a thread that is woken may take the
+/// core at once from the one that wakes it, and whoever wants the lock would wait for that one to come back.
+pub(crate) fn wake_later(ring: RingMemory) {
+    BELLS.with_borrow_mut(|bells| bells.push(ring));
+}
+
+fn wake_now() {
+    for ring in BELLS.take() {
+        ring.wake_consumer();
+    }
 }
 
 /// Something only the layer above understands: a Python call for a thread worker, or its result.
@@ -106,6 +121,7 @@ impl Drop for Counted {
         if left > 0 {
             return;
         }
+        wake_now();
         loop {
             // Taken out first: a finalizer may take the lock itself, and fill the bin anew.
             let bin = BIN.take();
@@ -158,6 +174,9 @@ mod tests {
     use std::sync::atomic::{AtomicUsize, Ordering};
 
     use super::*;
+    use crate::control::Control;
+    use crate::lane::Lane;
+    use crate::worker::WorkerEnd;
 
     /// Notes how many locks its thread held when it was dropped, and takes the lock itself.
     struct Finalizer {
@@ -188,6 +207,29 @@ mod tests {
         assert_eq!(dropped.load(Ordering::Relaxed), 2);
         drop(make());
         assert_eq!(dropped.load(Ordering::Relaxed), 3);
+    }
+
+    #[test]
+    fn a_sleeper_is_woken_once_the_lock_is_free() {
+        let (control, page) = Control::create(1).expect("a page");
+        let event = control.event_fd().try_clone_to_owned().expect("a descriptor");
+        let control = Control::attach(page, event).expect("a page");
+        let (lane, fd) = Lane::create(0).expect("a lane");
+        let mut end = WorkerEnd::attach(fd, control).expect("a lane");
+        let sleeper = std::thread::spawn(move || end.wait(Some(Duration::from_secs(60))));
+        let lock = Locked::new(());
+        let guard = lock.lock();
+        let asleep = loop {
+            match lane.tasks.sleeper() {
+                Some(asleep) => break asleep,
+                None => std::thread::yield_now(),
+            }
+        };
+        wake_later(asleep);
+        assert!(lane.tasks.sleeper().is_some(), "it sleeps on");
+        drop(guard);
+        assert!(lane.tasks.sleeper().is_none(), "it has been woken");
+        sleeper.join().expect("no panic");
     }
 
     #[test]

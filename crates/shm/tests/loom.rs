@@ -97,6 +97,19 @@ fn no_wake_up_is_lost_by_a_sleeping_consumer() {
 }
 
 #[test]
+fn a_consumer_that_is_not_seen_asleep_finds_the_record() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = pair(SMALL);
+        let far = thread::spawn(move || take(&mut consumer, &mut AdaptiveSpin::new()));
+        push(&mut producer, 1, &[]);
+        if let Some(sleeper) = producer.sleeper() {
+            sleeper.wake_consumer();
+        }
+        assert_eq!(far.join().expect("no panic"), 1);
+    });
+}
+
+#[test]
 fn one_wake_up_is_enough_for_a_batch() {
     loom::model(|| {
         let (mut producer, mut consumer) = pair(SMALL);

@@ -180,6 +180,13 @@ impl<S: Scope> SleepFlag<S> {
         self.0.store(0, Ordering::Relaxed);
     }
 
+    /// Whether the thread sleeps or is about to. The caller has issued a SeqCst fence, as for
+    /// [`wake_if_asleep`](Self::wake_if_asleep).
+    #[inline]
+    pub fn is_raised(&self) -> bool {
+        self.0.load(Ordering::Relaxed) != 0
+    }
+
     /// Wakes the thread if the flag says that it sleeps; costs one load if not. The caller has issued a SeqCst fence
     /// since it provided what the thread waits for.
     #[inline]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -127,6 +129,7 @@ class Warmup:
     start: str = ""
 
     def __call__(self) -> None:
+        give_way()
         if self.inspected is not None:
             from ropewalk.serving._inspected import connect
 
@@ -154,6 +157,18 @@ class Warmup:
         except BaseException as error:  # Whatever it is, the worker gets no task.
             _logs.report(f"{what} raised {type(error).__name__}", error, self.start)
             raise _fitness.Unfit(f"{what} raised {type(error).__name__}: {error}") from error
+
+
+def give_way() -> None:
+    """Lets whatever wakes this thread go on first where all cores are busy: the gateway, which then brings more calls.
+
+    Under the usual policy the worker takes the core at once, runs one call and sleeps again: two changes of threads for
+    each call. The policy, `SCHED_BATCH` of sched(7), is this thread's, and that of the threads and processes that it
+    starts. One that the program was started with stays.
+    """
+    with suppress(OSError):
+        if os.sched_getscheduler(0) == os.SCHED_OTHER:
+            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _once(

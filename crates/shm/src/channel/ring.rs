@@ -385,6 +385,13 @@ impl Producer {
         self.memory.wake_consumer()
     }
 
+    /// The ring's memory if its consumer sleeps, for a caller that wakes it later.
+    pub fn sleeper(&self) -> Option<RingMemory> {
+        // As in `wake_consumer`.
+        fence(Ordering::SeqCst);
+        self.memory.shared().sleep.0.is_raised().then(|| self.memory.clone())
+    }
+
     /// Whether records of these lengths, pushed one after another, fit now.
     ///
     /// # Errors

@@ -16,6 +16,7 @@ use crate::clock;
 use crate::events::{self, What};
 use crate::function::Function;
 use crate::lane::{Sent, send_plain};
+use crate::locked::wake_later;
 use crate::outcome::{Failure, Outcome, Record};
 use crate::pace::Credit;
 use crate::passing;
@@ -143,7 +144,7 @@ impl ProcessPool {
         self.tell_room(state);
         for index in ring {
             if let Some(lane) = state.members.lanes.get(index).and_then(Option::as_ref) {
-                lane.tasks.wake_consumer();
+                lane.tasks.sleeper().into_iter().for_each(wake_later);
             }
         }
     }
