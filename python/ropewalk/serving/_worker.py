@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -19,6 +17,7 @@ from ropewalk.serving._arrays import Answer, Given
 from ropewalk.serving._batch import batched
 from ropewalk.serving._checker import Violations
 from ropewalk.serving._loading import load
+from ropewalk.serving._policy import count_call
 from ropewalk.serving._sessions import OPEN, Session
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool, tool_of
@@ -109,6 +108,7 @@ class Call:
         run = self._run
         if run is None:
             run = self._run = _app(self._place).run(self._tool, self._operation)
+        count_call()
         return run(form, arguments, metadata)
 
     def __reduce__(self) -> tuple[Any, ...]:
@@ -129,7 +129,6 @@ class Warmup:
     start: str = ""
 
     def __call__(self) -> None:
-        give_way()
         if self.inspected is not None:
             from ropewalk.serving._inspected import connect
 
@@ -157,18 +156,6 @@ class Warmup:
         except BaseException as error:  # Whatever it is, the worker gets no task.
             _logs.report(f"{what} raised {type(error).__name__}", error, self.start)
             raise _fitness.Unfit(f"{what} raised {type(error).__name__}: {error}") from error
-
-
-def give_way() -> None:
-    """Lets whatever wakes this thread go on first where all cores are busy: the gateway, which then brings more calls.
-
-    Under the usual policy the worker takes the core at once, runs one call and sleeps again: two changes of threads for
-    each call. The policy, `SCHED_BATCH` of sched(7), is this thread's, and that of the threads and processes that it
-    starts. One that the program was started with stays.
-    """
-    with suppress(OSError):
-        if os.sched_getscheduler(0) == os.SCHED_OTHER:
-            os.sched_setscheduler(0, os.SCHED_BATCH, os.sched_param(0))
 
 
 def _once(

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import http.client
 import json
-import os
 import pickle
 import subprocess
 import sys
@@ -20,7 +19,7 @@ from tests.tasks import Gate
 from tests.unit.serving.conftest import ask, call, stops
 
 import ropewalk
-from ropewalk.serving import Server, ServingError, _worker
+from ropewalk.serving import Server, ServingError
 
 Make = Callable[..., Server]
 Begin = Callable[[Server, str, Any], http.client.HTTPConnection]
@@ -59,33 +58,6 @@ def test_a_server_in_a_block(app: Path) -> None:
         server.start()
     with pytest.raises(TypeError, match="cannot be pickled"):
         pickle.dumps(server)
-
-
-POLICY = """
-import os
-
-from ropewalk.serving import tool
-
-
-@tool
-def policy() -> int:
-    return os.sched_getscheduler(0)
-"""
-
-
-def test_a_worker_gives_way_to_what_wakes_it(tmp_path: Path) -> None:
-    app = tmp_path / "policy.py"
-    app.write_text(POLICY)
-    with Server(app, http="127.0.0.1:0", workers=1) as server:
-        policy = call(server, "policy").json
-    usual = os.sched_getscheduler(0) == os.SCHED_OTHER
-    assert policy == (os.SCHED_BATCH if usual else os.sched_getscheduler(0))
-
-
-def test_a_policy_that_the_program_was_started_with_stays(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_RR)
-    monkeypatch.setattr(os, "sched_setscheduler", lambda *_: pytest.fail("it was changed"))
-    _worker.give_way()
 
 
 def test_workers_that_become_ready_while_it_asks_are_ready(
