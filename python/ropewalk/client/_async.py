@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import os
 import ssl
 import time
 from collections import deque
@@ -19,6 +20,11 @@ from ropewalk.client._session import Opened, SessionCalls, check_ended
 from ropewalk.client._tool import signature_of
 
 T = TypeVar("T")
+
+
+#: Connections of the process that has forked this one. Their end here, by the collector too, would take them out of
+#: the loop's selector, which the two processes share.
+_INHERITED: list[deque[_Connection]] = []
 
 
 class _Connection:
@@ -244,6 +250,7 @@ class AsyncClient:
         self._place = place_of(url, tls)
         #: The newest last: old ones are left to end.
         self._idle: deque[_Connection] = deque()
+        self._process = os.getpid()
         self._is_closed = False
 
     async def call(
@@ -404,6 +411,7 @@ class AsyncClient:
     async def aclose(self) -> None:
         """Closes the connections; calls that run end by themselves."""
         self._is_closed = True
+        self._leave_parents()
         while self._idle:
             self._idle.pop().close()
         # Transports are closed by the loop's next turn.
@@ -466,6 +474,7 @@ class AsyncClient:
     async def _take(self, until: float | None) -> _Connection:
         if self._is_closed:
             raise ValueError("the client is closed")
+        self._leave_parents()
         while self._idle:
             connection = self._idle.pop()
             if connection.is_fresh():
@@ -480,6 +489,12 @@ class AsyncClient:
             raise _calls.unreached(error) from error
         except OSError as error:
             raise _calls.unreached(error) from error
+
+    def _leave_parents(self) -> None:
+        """Puts connections aside that this process has by a fork."""
+        if self._process != os.getpid():
+            _INHERITED.append(self._idle)
+            self._idle, self._process = deque(), os.getpid()
 
     def _give(self, connection: _Connection, *, keeps: bool) -> None:
         if keeps and not self._is_closed and len(self._idle) < _calls.MOST_IDLE:

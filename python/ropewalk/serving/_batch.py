@@ -101,6 +101,9 @@ def batched(tool: Tool, signature: Signature) -> Callable[[int, Given, bytes], b
             except Violations as wrong:
                 answers[place] = wrong.answer()
                 continue
+            except Exception as error:  # A validator of the program's, which fails its own caller alone.
+                answers[place] = _failure(error)
+                continue
             places.append(place)
             for name in names:
                 columns[name].append(given[name])

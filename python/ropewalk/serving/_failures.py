@@ -39,17 +39,21 @@ def _traceback(error: BaseException) -> str | None:
 def _explained(error: BaseException) -> tuple[str, str, list[tuple[str, str]]]:
     if isinstance(error, ToolError):
         violations = [(str(field), str(text)) for field, text in error.violations]
-        return error.status, _shortened(str(error)), violations
+        return error.status, _shortened(_text(error)), violations
     if isinstance(error, TaskCancelled):
         return "CANCELLED", "the call was cancelled", []
     if isinstance(error, (DecodeError, EncodeError, FunctionLoadError, InternalError)):
         return "INTERNAL", _shortened(str(error)), []
-    try:
-        text = str(error)
-    except Exception:  # It is code of the program.
-        text = ""
+    text = _text(error)
     name = type(error).__name__
     return "UNKNOWN", _shortened(f"{name}: {text}" if text else name), []
+
+
+def _text(error: BaseException) -> str:
+    try:
+        return str(error)
+    except Exception:  # It is code of the program.
+        return ""
 
 
 def _shortened(text: str) -> str:

@@ -14,9 +14,12 @@ import threading
 from contextlib import suppress
 
 #: Calls of a thread between two looks at its policy.
-WINDOW = 256
+WINDOW = 32
 #: The most sleeps among them with which a thread lets others go first, and with which it goes on to.
 FEW, STILL_FEW = WINDOW // 2, WINDOW * 3 // 4
+
+
+_USUAL, _BATCH = os.SCHED_OTHER, os.SCHED_BATCH
 
 
 class _Counted(threading.local):
@@ -26,8 +29,6 @@ class _Counted(threading.local):
         self.calls = 0
         self.sleeps = _sleeps()
         self.gives_way = False
-        #: Another policy, which the program was started with, stays.
-        self.may_choose = os.sched_getscheduler(0) == os.SCHED_OTHER
 
 
 def _sleeps() -> int:
@@ -50,9 +51,11 @@ def _choose(thread: _Counted) -> None:
     slept = sleeps - thread.sleeps
     thread.calls, thread.sleeps = 0, sleeps
     gives_way = slept <= (STILL_FEW if thread.gives_way else FEW)
-    if gives_way == thread.gives_way or not thread.may_choose:
+    if gives_way == thread.gives_way:
         return
+    before, wanted = (_BATCH, _USUAL) if thread.gives_way else (_USUAL, _BATCH)
     thread.gives_way = gives_way
-    # A sandbox may forbid it.
+    # A sandbox may forbid it. Another policy stays: the program was started with it, or has chosen it.
     with suppress(OSError):
-        os.sched_setscheduler(0, os.SCHED_BATCH if gives_way else os.SCHED_OTHER, os.sched_param(0))
+        if os.sched_getscheduler(0) == before:
+            os.sched_setscheduler(0, wanted, os.sched_param(0))

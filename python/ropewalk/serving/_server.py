@@ -195,6 +195,8 @@ class Server:
         self._gateway: Any = None
         self._writer: threading.Thread | None = None
         self._is_closed = False
+        #: The process that has started it.
+        self._process: int | None = None
         #: Taken for good by the first that closes the server.
         self._closes = threading.Lock()
         #: Set when the client of standard input has left.
@@ -304,6 +306,7 @@ class Server:
         """
         if self._gateway is not None or self._is_closed:
             raise ServingError("a server starts once. Make another one")
+        self._process = os.getpid()
         if self._settings.dashboard:
             self._inspected = Inspected()
         try:
@@ -385,7 +388,17 @@ class Server:
                 server serves what it has served before.
             ConfigError: a setting is wrong.
         """
+        self._check_process()
         _reload.reload(self)
+
+    def _check_process(self) -> None:
+        """Refuses in a forked child, which has none of the server's threads.
+
+        Raises:
+            ServingError: it is one.
+        """
+        if self._process not in (None, os.getpid()):
+            raise ServingError("this process is a forked child of the one that serves. Make a server here")
 
     def _attend(self) -> None:
         assert self._standard is not None
@@ -410,6 +423,7 @@ class Server:
         Raises:
             ServingError: the workers cannot become ready; the message says why.
         """
+        self._check_process()
         limit = checked_limit("timeout", timeout)
         end = None if limit is None else time.monotonic() + limit
         while (found := self._why_not()) is not None:
@@ -430,6 +444,7 @@ class Server:
         Returns:
             Whether all were answered.
         """
+        self._check_process()
         limit = checked_limit("timeout", timeout)
         limit = self._settings.drain_timeout if limit is None else min(limit, _settings.LONGEST)
         drained = self._gateway is None or bool(self._gateway.drain(limit))
@@ -437,7 +452,12 @@ class Server:
         return drained
 
     def close(self) -> None:
-        """Ends at once: what has not been answered is given up, and what runs is ended."""
+        """Ends at once: what has not been answered is given up, and what runs is ended.
+
+        In a forked child it does nothing: the server is its parent's.
+        """
+        if self._process not in (None, os.getpid()):
+            return
         if not self._closes.acquire(blocking=False):
             return
         self._is_closed = True

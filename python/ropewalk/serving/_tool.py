@@ -74,13 +74,13 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     pool: str | None = None,
-    timeout: float | None = None,
-    deadline: float | None = None,
+    timeout: float | str | None = None,
+    deadline: float | str | None = None,
     idempotent: bool = False,
     read_only: bool = False,
     warmup: Callable[[], object] | None = None,
     session: bool = False,
-    idle_timeout: float | None = None,
+    idle_timeout: float | str | None = None,
     batch: int | None = None,
     window: float | str | None = None,
     cache_ttl: float | str | None = None,
@@ -93,13 +93,13 @@ def tool(
     name: str | None = None,
     description: str | None = None,
     pool: str | None = None,
-    timeout: float | None = None,
-    deadline: float | None = None,
+    timeout: float | str | None = None,
+    deadline: float | str | None = None,
     idempotent: bool = False,
     read_only: bool = False,
     warmup: Callable[[], object] | None = None,
     session: bool = False,
-    idle_timeout: float | None = None,
+    idle_timeout: float | str | None = None,
     batch: int | None = None,
     window: float | str | None = None,
     cache_ttl: float | str | None = None,
@@ -117,9 +117,9 @@ def tool(
             default the function's.
         description: what it does, for people and for models; by default the function's docstring.
         pool: the name of the pool that runs it, in the server's configuration.
-        timeout: seconds that a run may take; then its worker is ended, and the call fails.
-        deadline: seconds that a call may take from its arrival, its time in the queue included. A caller may set a
-            shorter one.
+        timeout: how long a run may take, in seconds or as ``"5 s"``; then its worker is ended, and the call fails.
+        deadline: how long a call may take from its arrival, its time in the queue included, in seconds or as
+            ``"5 s"``. A caller may set a shorter one.
         idempotent: it may be run again if its worker dies, up to twice, because running it twice does no harm.
         read_only: it changes nothing. Agents read that over MCP, and may call it without asking their users.
         warmup: called without arguments in each worker before the first call. The server is ready when all have
@@ -127,7 +127,7 @@ def tool(
         session: it is a class. Its object lives in one worker from one call to the next, and each of its public
             methods can be called. The parameters of `__init__` open the session, and `close`, if there is one, ends
             it. The limits hold for each call.
-        idle_timeout: seconds after which a session ends that nobody calls; 300 by default.
+        idle_timeout: after how long a session ends that nobody calls, in seconds or as ``"10 min"``; 300 s by default.
         batch: run up to so many calls together. Every parameter is annotated as ``list[T]``, and each caller passes a
             ``T``; the function is given lists of one length, and returns a list of as many results. An item that is an
             exception fails its caller alone.
@@ -151,8 +151,8 @@ def tool(
     """
     settings: dict[str, Any] = {
         "pool": checked_name("pool", pool),
-        "timeout": checked_span("timeout", timeout),
-        "deadline": checked_span("deadline", deadline),
+        "timeout": checked_span("timeout", _seconds("timeout", timeout)),
+        "deadline": checked_span("deadline", _seconds("deadline", deadline)),
         "idempotent": checked_switch("idempotent", idempotent),
         "read_only": checked_switch("read_only", read_only),
         "warmup": warmup,
@@ -167,6 +167,10 @@ def tool(
         )
     if warmup is not None and not callable(cast("object", warmup)):
         raise TypeError(f"warmup must be a callable without arguments, not {warmup!r}")
+    if inspect.iscoroutinefunction(warmup):
+        raise ServingError(
+            f"the warmup {warmup.__name__!r} is a coroutine function. Make it a plain one that calls asyncio.run(...)"
+        )
     named = checked_name("name", name)
     described = checked_name("description", description)
     if checked_switch("session", session):
@@ -179,7 +183,8 @@ def tool(
                 "batch and cache_ttl are for functions: each call of a session changes its own state, or may"
             )
         settings["session"] = True
-        settings["idle_timeout"] = checked_span("idle_timeout", idle_timeout) or IDLE_TIMEOUT
+        limit = checked_span("idle_timeout", _seconds("idle_timeout", idle_timeout))
+        settings["idle_timeout"] = limit or IDLE_TIMEOUT
     elif idle_timeout is not None:
         raise ValueError("idle_timeout is for sessions: @tool(session=True, idle_timeout=...)")
 
@@ -194,12 +199,16 @@ def tool(
     return mark if function is None else mark(function)
 
 
-def _span(name: str, value: object, longest: float | None = None) -> float:
+def _seconds(name: str, value: object) -> object:
+    """Returns seconds for a text with a unit, and anything else as it is."""
     try:
-        seconds = _units.seconds(value) if isinstance(value, str) else value
+        return _units.seconds(value) if isinstance(value, str) else value
     except ValueError as error:
         raise ValueError(f"{name} must be {error}, not {value!r}") from None
-    checked = checked_seconds(name, seconds)
+
+
+def _span(name: str, value: object, longest: float | None = None) -> float:
+    checked = checked_seconds(name, _seconds(name, value))
     if longest is not None and checked > longest:
         raise ValueError(f"{name} must be {longest:.0f} seconds or less, not {value!r}")
     return checked

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterable, Iterator
+from contextvars import copy_context
 from dataclasses import dataclass
 from types import ModuleType
 from typing import Any, TypeAlias
@@ -21,6 +22,9 @@ from ropewalk.serving._policy import count_call
 from ropewalk.serving._sessions import OPEN, Session
 from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool, tool_of
+
+#: What a stream gives behind its last item.
+_END = object()
 
 #: Called with the number of a form, the arguments and the metadata.
 Run: TypeAlias = Callable[[int, Given, bytes], Any]
@@ -109,7 +113,8 @@ class Call:
         if run is None:
             run = self._run = _app(self._place).run(self._tool, self._operation)
         count_call()
-        return run(form, arguments, metadata)
+        # What a call sets in context variables is its own.
+        return copy_context().run(run, form, arguments, metadata)
 
     def __reduce__(self) -> tuple[Any, ...]:
         return Call, (self._place, self._tool, self.__qualname__, self._operation)
@@ -203,12 +208,14 @@ def _streamed(name: str, signature: Signature, function: Callable[..., Any]) -> 
             yield wrong.answer()
             return
         HERE.metadata = metadata
-        items: Any = iterate(function(**given))
+        # Each step runs in the stream's context: between two of them, this thread may be within another call's.
+        context = copy_context()
+        items: Any = context.run(iterate, function(**given))
         try:
-            for item in items:
+            while (item := context.run(next, items, _END)) is not _END:
                 yield signature.write(name, form, item)
         finally:
-            items.close()
+            context.run(items.close)
             HERE.metadata = b""
 
     return run

@@ -21,6 +21,9 @@ from ropewalk.serving._signature import Signature
 TOOLS = '''
 import os, time
 from pathlib import Path
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 import ropewalk
 from ropewalk.serving import ToolError, tool
@@ -48,6 +51,15 @@ def mixed(folder: list[str], what: list[str]) -> list[object]:
         "strange": object(),
     }
     return [made[each] for each in what]
+
+def known(key: str) -> str:
+    return {"hold": "hold", "a": "A"}[key]
+
+@tool(batch=64, window="20 ms")
+def looked(folder: list[str], key: list[Annotated[str, AfterValidator(known)]]) -> list[str]:
+    if key[0] == "hold":
+        Gate(Path(folder[0])).hold()
+    return key
 
 @tool(batch=64, window="20 ms")
 def broken(folder: list[str], how: list[str]) -> list[int]:
@@ -172,6 +184,13 @@ def test_what_is_wrong_with_one_call_is_its_own(batching: Server, gate: Gate) ->
     assert said[2].error["violations"] == [{"field": "what", "description": "x"}]
     assert said[3].error["code"] == "INTERNAL"
     assert said[5].error["violations"][0]["field"] == "what"
+
+
+def test_a_validator_that_raises_fails_its_caller_alone(batching: Server, gate: Gate) -> None:
+    said = together(batching, gate, "looked", {"key": "hold"}, [{"key": "a"}, {"key": "mine"}, {"key": "a"}])
+    assert [one.status for one in said] == [200, 500, 200]
+    assert said[0].json == said[2].json == "A"
+    assert said[1].error == {"code": "UNKNOWN", "message": "KeyError: 'mine'"}
 
 
 @pytest.mark.parametrize(

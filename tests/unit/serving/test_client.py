@@ -73,6 +73,28 @@ assert os.waitpid(child, 0)[1] == 0
 client.close()
 """
 
+FORKS_IN_A_LOOP = """
+import asyncio, os, sys
+from ropewalk.client import AsyncClient
+
+async def main():
+    async with AsyncClient(sys.argv[1]) as client:
+        assert await client.call("add", a=1) == 2
+        child = os.fork()
+        if child == 0:
+            status = 1
+            try:
+                asyncio._set_running_loop(None)
+                asyncio.set_event_loop(None)
+                status = asyncio.run(client.call("add", a=2)) - 3
+            finally:
+                os._exit(status)
+        assert os.waitpid(child, 0)[1] == 0
+        assert await asyncio.wait_for(client.call("add", a=3), 60) == 4
+
+asyncio.run(main())
+"""
+
 
 def serving(app: Path, **settings: Any) -> Iterator[Server]:
     with Server(app, http="127.0.0.1:0", **settings) as made:
@@ -589,8 +611,9 @@ def test_a_setting_of_another_type_is_named(kind: Any, setting: Any, words: str)
         kind(**setting)
 
 
-def test_a_forked_child_has_connections_of_its_own(server: Server) -> None:
+@pytest.mark.parametrize("program", [FORKS, FORKS_IN_A_LOOP])
+def test_a_forked_child_has_connections_of_its_own(server: Server, program: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-c", FORKS, f"http://{server.http}"], capture_output=True, text=True, check=False
+        [sys.executable, "-c", program, f"http://{server.http}"], capture_output=True, text=True, check=False
     )
     assert done.returncode == 0, done.stderr

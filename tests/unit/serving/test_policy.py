@@ -67,12 +67,18 @@ def test_a_thread_that_seldom_sleeps_gives_way_until_it_often_does(choose: Choos
 
 
 def test_a_policy_that_the_program_was_started_with_stays(
-    monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest
+    choose: Choose, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_setscheduler", lambda *_: pytest.fail("it was changed"))
     monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_RR)
-    choose: Choose = request.getfixturevalue("choose")
     assert [choose(0), choose(_policy.WINDOW)] == [os.SCHED_RR, os.SCHED_RR]
+
+
+def test_a_policy_that_the_program_chooses_stays(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
+    assert choose(0) == os.SCHED_BATCH
+    monkeypatch.setattr(os, "sched_setscheduler", lambda *_: pytest.fail("it was changed"))
+    monkeypatch.setattr(os, "sched_getscheduler", lambda _: os.SCHED_IDLE)
+    assert [choose(_policy.WINDOW), choose(0)] == [os.SCHED_IDLE, os.SCHED_IDLE]
 
 
 def test_a_sandbox_may_forbid_it(choose: Choose, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -92,5 +98,5 @@ def test_workers_give_way_while_calls_wait_for_them(tmp_path: Path) -> None:
             return call(server, "policy", {"busy": busy}).json
 
         assert {ask(0) for _ in range(_policy.WINDOW + 50)} == {os.SCHED_OTHER}
-        *_, last = callers.map(ask, [0.001] * (3 * _policy.WINDOW))
+        *_, last = callers.map(ask, [0.001] * (10 * _policy.WINDOW))
         assert last == os.SCHED_BATCH

@@ -85,7 +85,9 @@ def test_generators_stream() -> None:
         ({"name": 3}, TypeError, "name must be a text"),
         ({"description": 3}, TypeError, "description must be"),
         ({"timeout": 0}, ValueError, "timeout must be more than 0"),
-        ({"timeout": "1"}, TypeError, "timeout must be a number"),
+        ({"timeout": "1 x"}, ValueError, "timeout must be a number"),
+        ({"timeout": "0 s"}, ValueError, "timeout must be more than 0"),
+        ({"timeout": []}, TypeError, "timeout must be a number"),
         ({"deadline": -1}, ValueError, "deadline must be more than 0"),
         ({"idempotent": 1}, TypeError, "idempotent must be True or False"),
         ({"warmup": 1}, TypeError, "warmup must be a callable"),
@@ -102,6 +104,8 @@ def test_what_cannot_be_a_tool() -> None:
 
     with pytest.raises(ServingError, match="is a coroutine function"):
         tool(coroutine)
+    with pytest.raises(ServingError, match="the warmup 'coroutine' is a coroutine function"):
+        tool(warmup=coroutine)
     with pytest.raises(ServingError, match="marks functions"):
         tool(len)
 
