@@ -163,6 +163,8 @@ class Array:
             kind_of = cast("type[object]", type(value))
             is_array = made is value or kind_of in (list, tuple)
             returned = f"an array of {made.dtype} {dims}" if is_array else f"a {kind_of.__name__}"
+            if made is value and not dims:
+                returned = f"one {made.dtype}, an array without dimensions, for which JSON has no list,"
             raise Misfit(("", f"{returned} was returned for {self}"))
 
     def __str__(self) -> str:

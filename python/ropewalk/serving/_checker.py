@@ -5,6 +5,7 @@ from __future__ import annotations
 import inspect
 import json
 import sys
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -23,6 +24,8 @@ _MOST_SHOWN = 5
 NO_NUMBER = "a number is expected, and None, NaN and infinities are null in JSON"
 
 Schema = dict[str, Any]
+
+_NEVER = object()
 
 
 class Violations(Exception):
@@ -115,11 +118,17 @@ class Checker(Protocol):
 
 
 def plain(value: Any) -> Any:
-    """Returns what JSON can say of a value that neither library knows: NumPy's scalars and arrays as numbers.
+    """Returns what JSON can say of a value that neither library knows.
+
+    NumPy's scalars and arrays are numbers, what pandas has for nothing is null, and a mapping is an object.
 
     Raises:
         TypeError: nothing.
     """
+    if value is getattr(sys.modules.get("pandas"), "NA", _NEVER):
+        return None
+    if issubclass(type(value), Mapping):
+        return dict(value)
     listed = getattr(value, "tolist", None)
     if callable(listed):
         # JSON has no complex numbers, but pairs.

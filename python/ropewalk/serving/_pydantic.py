@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
 from itertools import islice
@@ -145,7 +146,13 @@ class Pydantic:
         """See `Checker`."""
         _check_keys(value)
         if form == JSON:
-            written = pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=plain)
+            try:
+                written = _written(value)
+            except pydantic_core.PydanticSerializationError:
+                nothing = getattr(sys.modules.get("pandas"), "NaT", None)
+                if nothing is None:
+                    raise
+                written = _written(_without(nothing, value))
             if self._check is not None:
                 _fit(self._check, written)
             return written
@@ -254,6 +261,23 @@ def _fit(check: Callable[..., Any], written: bytes) -> None:
                 for one in details
             )
         ) from None
+
+
+def _written(value: Any) -> bytes:
+    return pydantic_core.to_json(value, bytes_mode="base64", inf_nan_mode="null", fallback=plain)
+
+
+def _without(nothing: object, value: Any) -> Any:
+    """Returns a value with null in the place of what pandas has for no time, which calls itself a `datetime`."""
+    if value is nothing:
+        return None
+    kind = cast("type[object]", type(value))
+    if kind in (list, tuple):
+        return [_without(nothing, item) for item in value]
+    if kind is dict:
+        return {key: _without(nothing, item) for key, item in value.items()}
+    # A column of a table.
+    return _without(nothing, value.tolist()) if hasattr(value, "tolist") else value
 
 
 #: Keys that need no look at each.

@@ -176,8 +176,26 @@ def _annotations(function: Callable[..., Any], name: str, skipped: int) -> tuple
                 f"callers name the arguments of a tool: the parameter {each.name!r} of {name!r} has no name for them. "
                 f"Make it a plain parameter"
             )
+        _check_default(name, each)
         parameters.append(Parameter(each.name, hints.get(each.name, Any), each.default))
     return parameters, hints.get("return", Any)
+
+
+def _check_default(name: str, parameter: inspect.Parameter) -> None:
+    """Refuses what other libraries put in the place of a default, which the tool would be given as an argument.
+
+    Raises:
+        ServingError: it is such a one.
+    """
+    kind = cast("type[object]", type(parameter.default))
+    if kind.__module__.split(".")[0] == "fastapi" or (kind.__module__, kind.__name__) == (
+        "pydantic.fields",
+        "FieldInfo",
+    ):
+        raise ServingError(
+            f"the parameter {parameter.name!r} of the tool {name!r} has a {kind.__name__} as its default. Put it into "
+            f"the annotation, as in {parameter.name}: Annotated[int, Field(le=100)] = 10"
+        )
 
 
 def _item(returned: Any) -> Any:

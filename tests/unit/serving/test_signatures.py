@@ -11,6 +11,7 @@ import importlib.util
 import json
 import math
 import sys
+import types
 from collections.abc import AsyncIterator, Callable, Iterator
 from typing import Annotated, Any, Literal
 
@@ -268,6 +269,43 @@ def test_keys_that_are_tuples_are_refused(library: str) -> None:
     kept = {"a": 1, 2: [(3, 4)], 0.5: None, datetime.date(2024, 2, 29): True}
     written = json.loads(signature.encode(JSON, kept)[1:])  # type: ignore[arg-type]
     assert written == {"a": 1, "2": [[3, 4]], "0.5": None, "2024-02-29": True}
+
+
+def test_what_pandas_has_for_nothing_is_null(library: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Column:
+        def __init__(self, *items: object) -> None:
+            self.items = items
+
+        def tolist(self) -> list[object]:
+            return list(self.items)
+
+    pandas = types.SimpleNamespace(NaT=object(), NA=object())
+    monkeypatch.setitem(sys.modules, "pandas", pandas)
+    signature = of_result(Any)
+    assert (
+        signature.encode(JSON, {"a": Column(1, pandas.NA), "b": pandas.NA}) == b'\x01{"a":[1,null],"b":null}'
+    )
+    rows = [{"a": 1, "t": pandas.NaT}, {"t": (pandas.NaT, Column(2, pandas.NaT))}]
+    if library == "pydantic":
+        assert signature.encode(JSON, rows) == b'\x01[{"a":1,"t":null},{"t":[null,[2,null]]}]'
+    with pytest.raises(Exception, match="object"):
+        signature.encode(JSON, [object(), pandas.NaT])
+
+
+def test_a_mapping_is_an_object(library: str) -> None:
+    view = types.MappingProxyType({"a": types.MappingProxyType({})})
+    for form in FORMS:
+        assert of_result(Any).encode(form, view) == of_result(Any).encode(form, {"a": {}})
+
+
+def test_a_field_in_the_place_of_a_default_is_refused() -> None:
+    pydantic = pytest.importorskip("pydantic")
+
+    def bounded(limit: int = pydantic.Field(10, le=100)) -> int:
+        return limit
+
+    with pytest.raises(ServingError, match=r"'limit' of the tool 'bounded' has a FieldInfo as its default"):
+        Signature(bounded, streams=False)
 
 
 NAN = float("nan")
