@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 import threading
 import time
 from dataclasses import asdict
@@ -12,7 +11,7 @@ import ropewalk
 from ropewalk._target import TargetError
 from ropewalk.cli._errors import CommandError
 from ropewalk.cli._flags import ServeOptions
-from ropewalk.serving import Server, _logs, _settings
+from ropewalk.serving import Server, _logs, _settings, _stderr
 
 
 def run_serve(options: ServeOptions) -> int:
@@ -74,5 +73,4 @@ def _say(server: Server, text: str) -> None:
     if server.log_format == "json":
         _logs.LOG.info(text)
     else:
-        sys.stderr.write(f"ropewalk: {text}\n")
-        sys.stderr.flush()
+        _stderr.say(f"ropewalk: {text}")

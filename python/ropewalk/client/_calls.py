@@ -231,6 +231,10 @@ class Try:
         self._idempotent = idempotent
         #: Those beyond the first.
         self._tries = 0
+        #: Why the try before failed.
+        self._before: CallFailed | None = None
+        #: Whether it is a call of a session, which is gone with its worker.
+        self.is_of_session = False
 
     def headers(self) -> dict[str, str]:
         """Returns the headers of the next try.
@@ -268,9 +272,13 @@ class Try:
             again = failure.retry_after is not None
         else:
             again = failure.status == "UNAVAILABLE" and (self._idempotent or not sent)
+        if self.is_of_session and failure.status == "NOT_FOUND" and self._before is not None:
+            # The try before has found the session lost, and nobody finds it any more.
+            raise self._before
         if not again or self._tries == self._left:
             raise failure
         self._tries += 1
+        self._before = failure
         backoff = min(BACKOFF * 2.0 ** (self._tries - 1), _MOST_BACKOFF)
         # Callers who were refused together do not come back together.
         pause = _RANDOM.uniform(0.5, 1.0) * backoff + (failure.retry_after or 0.0)

@@ -63,7 +63,9 @@ class Opened:
         """
         if self._path is None or self._is_over:
             raise ValueError(f"the session {self.name!r} is not open")
-        return Try(self._settings, _calls.of_method(self._path, method), arguments, named, **settings)
+        made = Try(self._settings, _calls.of_method(self._path, method), arguments, named, **settings)
+        made.is_of_session = True
+        return made
 
     def ends(self) -> Try | None:
         """Returns what ends it, once; `None` if there is nothing to end."""

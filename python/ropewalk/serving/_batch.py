@@ -101,7 +101,10 @@ def batched(tool: Tool, signature: Signature) -> Callable[[int, Given, bytes], b
             except Violations as wrong:
                 answers[place] = wrong.answer()
                 continue
-            except Exception as error:  # A validator of the program's, which fails its own caller alone.
+            except (
+                Exception,
+                SystemExit,
+            ) as error:  # A validator of the program's: its own caller fails alone.
                 answers[place] = _failure(error)
                 continue
             places.append(place)

@@ -11,6 +11,8 @@ from contextlib import contextmanager
 from datetime import UTC, datetime
 from typing import Any, TypeAlias
 
+from ropewalk.serving import _stderr
+
 #: The record of a call, as the gateway gives it: its level and time; tool, protocol, status, message and caller; how
 #: long it took, waited and ran, in seconds; the process of the worker, attempts and items; its trace and its span.
 Logged: TypeAlias = tuple[
@@ -189,7 +191,7 @@ def written(log_format: str | None) -> Generator[None]:
     if log_format is None:
         yield
         return
-    handler = logging.StreamHandler(sys.stderr)
+    handler = _stderr.handler()
     handler.setFormatter(formatter(log_format))
     root = logging.getLogger()
     level = LOG.level

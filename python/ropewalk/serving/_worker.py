@@ -201,21 +201,29 @@ def _called(name: str, signature: Signature, function: Callable[..., Any]) -> Ru
 def _streamed(name: str, signature: Signature, function: Callable[..., Any]) -> Run:
     decode = signature.decode
 
-    def run(form: int, arguments: Given, metadata: bytes) -> Iterator[Answer]:
+    def steps(form: int, arguments: Given, metadata: bytes) -> Iterator[Answer]:
         try:
             given = decode(form, arguments)
         except Violations as wrong:
             yield wrong.answer()
             return
         HERE.metadata = metadata
-        # Each step runs in the stream's context: between two of them, this thread may be within another call's.
-        context = copy_context()
-        items: Any = context.run(iterate, function(**given))
+        items: Any = iterate(function(**given))
         try:
-            while (item := context.run(next, items, _END)) is not _END:
+            for item in items:
                 yield signature.write(name, form, item)
         finally:
-            context.run(items.close)
+            items.close()
             HERE.metadata = b""
+
+    def run(form: int, arguments: Given, metadata: bytes) -> Iterator[Answer]:
+        # The pool asks for each item in the worker's own context, and each step runs in the stream's.
+        context = copy_context()
+        answers: Any = steps(form, arguments, metadata)
+        try:
+            while (answer := context.run(next, answers, _END)) is not _END:
+                yield answer
+        finally:
+            context.run(answers.close)
 
     return run

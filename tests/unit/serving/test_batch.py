@@ -53,6 +53,8 @@ def mixed(folder: list[str], what: list[str]) -> list[object]:
     return [made[each] for each in what]
 
 def known(key: str) -> str:
+    if key == "exit":
+        raise SystemExit(3)
     return {"hold": "hold", "a": "A"}[key]
 
 @tool(batch=64, window="20 ms")
@@ -187,10 +189,12 @@ def test_what_is_wrong_with_one_call_is_its_own(batching: Server, gate: Gate) ->
 
 
 def test_a_validator_that_raises_fails_its_caller_alone(batching: Server, gate: Gate) -> None:
-    said = together(batching, gate, "looked", {"key": "hold"}, [{"key": "a"}, {"key": "mine"}, {"key": "a"}])
-    assert [one.status for one in said] == [200, 500, 200]
-    assert said[0].json == said[2].json == "A"
+    keys = ["a", "mine", "exit", "a"]
+    said = together(batching, gate, "looked", {"key": "hold"}, [{"key": key} for key in keys])
+    assert [one.status for one in said] == [200, 500, 500, 200]
+    assert said[0].json == said[3].json == "A"
     assert said[1].error == {"code": "UNKNOWN", "message": "KeyError: 'mine'"}
+    assert said[2].error == {"code": "UNKNOWN", "message": "SystemExit: 3"}
 
 
 @pytest.mark.parametrize(

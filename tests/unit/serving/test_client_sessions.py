@@ -182,11 +182,14 @@ def test_what_the_block_raises_is_not_hidden(
     assert active(sessions) == 0
 
 
-def test_a_session_that_is_lost(sessions: Server, make_client: Callable[..., Any], gate: Gate) -> None:
+@pytest.mark.parametrize("idempotent", [False, True])
+def test_a_session_that_is_lost(
+    sessions: Server, make_client: Callable[..., Any], gate: Gate, idempotent: bool
+) -> None:
     client = make_client(sessions)
     with client.session("Counter", folder=str(gate.folder)) as session:
         with pytest.raises(CallUnavailable):
-            session.call("die", retries=3)
+            session.call("die", retries=3, idempotent=idempotent)
         with pytest.raises(CallFailed) as caught:
             session.call("add")
         assert caught.value.status == "NOT_FOUND"

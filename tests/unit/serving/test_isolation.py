@@ -14,6 +14,9 @@ from ropewalk.serving import Server, ServingError
 TOOLS = """
 from collections.abc import Iterator
 from contextvars import ContextVar
+from typing import Annotated
+
+from pydantic import AfterValidator
 
 from ropewalk.serving import tool
 
@@ -25,6 +28,16 @@ def before(caller: str) -> str:
     found = CALLER.get()
     CALLER.set(caller)
     return found
+
+
+def noted(caller: str) -> str:
+    CALLER.set(f"{caller}, as read")
+    return caller
+
+
+@tool
+def read(caller: Annotated[str, AfterValidator(noted)]) -> Iterator[str]:
+    yield CALLER.get()
 
 
 @tool
@@ -46,6 +59,7 @@ def together(caller: list[str]) -> list[str]:
 @pytest.fixture(scope="module")
 def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Server]:
     """A server of the tools above, with one worker."""
+    pytest.importorskip("pydantic")
     file = tmp_path_factory.mktemp("isolation") / "tools_of_isolation.py"
     file.write_text(TOOLS)
     with Server(file, http="127.0.0.1:0", workers=1) as made:
@@ -56,6 +70,7 @@ def test_context_variables_are_those_of_a_call(server: Server) -> None:
     for _ in range(2):
         assert call(server, "before", {"caller": "alice"}).json == "nobody"
         assert call(server, "together", {"caller": "bob"}).json == "nobody"
+        assert call(server, "read", {"caller": "eve"}).body == b'"eve, as read"\n'
         items = call(server, "steps", {"caller": "carol"}).body.splitlines()
         assert [json.loads(item) for item in items] == ["nobody", "carol", "carol"]
 
