@@ -24,7 +24,7 @@ from ropewalk.serving._signature import Signature
 from ropewalk.serving._tool import Tool, tool_of
 
 #: What a stream gives behind its last item.
-_END = object()
+_END: Any = object()
 
 #: Called with the number of a form, the arguments and the metadata.
 Run: TypeAlias = Callable[[int, Given, bytes], Any]
