@@ -74,6 +74,8 @@ class Top(App[None]):
         Binding("o", "sort", "Order"),
         Binding("s,enter", "stack", "Stack"),
         Binding("q", "quit", "Quit"),
+        # As every program in a terminal, above a stack too; Textual would say which other key does.
+        Binding("ctrl+c", "quit", show=False, priority=True),
     ]
     CSS = """
     #summary, #state { height: 1; padding: 0 1; }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from functools import partial
@@ -117,6 +118,8 @@ class Pydantic:
         """See `Checker`."""
         if form == MSGPACK and data:
             data = _json_of(data)
+        elif b"NaN" in data or b"Infinity" in data:
+            _check_constants(data)
         if data.count(b":") > _MANY:
             self._check_names(data)
         try:
@@ -298,6 +301,22 @@ def _check_keys(value: object) -> None:
     for key in keys:
         if isinstance(key, tuple):
             raise TypeError(f"the key {key!r} of a dictionary is a tuple, for which JSON has no form")
+
+
+def _check_constants(data: bytes) -> None:
+    """Refuses NaN and infinities, which are no JSON (RFC 8259, 6) and which pydantic reads.
+
+    Raises:
+        Violations: there is one.
+    """
+
+    def refuse(name: str) -> None:
+        raise Violations(("", f"{name} is no JSON: send null, where the tool takes it, or MessagePack"))
+
+    try:
+        json.loads(data, parse_constant=refuse)
+    except (ValueError, RecursionError):
+        return  # pydantic says what is wrong.
 
 
 def _json_of(data: bytes) -> bytes:

@@ -184,7 +184,8 @@ def test_numbers_have_words() -> None:
     ]
 
 
-def test_the_screen_lives_and_obeys_keys(server: Server) -> None:
+@pytest.mark.parametrize("key", ["q", "ctrl+c"])
+def test_the_screen_lives_and_obeys_keys(server: Server, key: str) -> None:
     pytest.importorskip("textual")
     from textual.widgets import DataTable, Sparkline, Static
 
@@ -219,7 +220,10 @@ def test_the_screen_lives_and_obeys_keys(server: Server) -> None:
             top.lose("it is gone")
             assert top.query_one("#state", Static).has_class("lost")
             await until(lambda: not top.query_one("#state", Static).has_class("lost"))
-            await pilot.press("q")
+            if key == "ctrl+c":
+                await pilot.press("down", "s")
+                await until(lambda: isinstance(top.screen, StackScreen))
+            await pilot.press(key)
         assert top.return_code == 0
 
     asyncio.run(drive())

@@ -298,6 +298,19 @@ def test_a_mapping_is_an_object(library: str) -> None:
         assert of_result(Any).encode(form, view) == of_result(Any).encode(form, {"a": {}})
 
 
+def test_what_is_no_json_is_refused_and_texts_may_have_it(library: str) -> None:
+    def measured(x: float, note: str = "") -> None: ...
+
+    signature = Signature(measured, streams=False)
+    for wrong in ("NaN", "Infinity", "-Infinity"):
+        with pytest.raises(Violations):
+            signature.decode(JSON, f'{{"x": {wrong}}}'.encode())
+    with pytest.raises(Violations):
+        signature.decode(JSON, b'{"x": NaN')
+    given = {"x": 1.0, "note": "NaN or Infinity"}
+    assert signature.decode(JSON, json.dumps(given).encode()) == given
+
+
 def test_a_field_in_the_place_of_a_default_is_refused() -> None:
     pydantic = pytest.importorskip("pydantic")
 
