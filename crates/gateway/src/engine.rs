@@ -92,7 +92,7 @@ async fn finished(running: Running, request: &Request, exceptions: &Exceptions) 
     if let Some(reporting) = &mut reporting {
         running.report(reporting);
     }
-    envelope::answer(reply(&running.task, exceptions).await?)
+    envelope::answer(reply(&running, exceptions).await?)
 }
 
 /// The items of a stream that has begun.
@@ -109,11 +109,16 @@ fn items(running: Running, request: &Request, exceptions: &Arc<Exceptions>) -> I
 }
 
 /// The reply of a task that has ended well.
-async fn reply<'a>(task: &'a Arc<Task>, exceptions: &Exceptions) -> Result<&'a Reply, Failed> {
+async fn reply<'a>(running: &'a Running, exceptions: &Exceptions) -> Result<&'a Reply, Failed> {
+    let task = &running.task;
     match task.outcome() {
         Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => Err(exceptions.read(task).await),
         Some(Outcome::Replied(reply)) => Ok(reply),
         Some(Outcome::Failed(failure)) => Err(Failed::from(failure)),
+        // The caller waits: its pool, which a reload has replaced, gave up what had not begun.
+        Some(Outcome::Cancelled) if running.driver.engine().is_closed() => {
+            Err(Failed::leaving().shed(Shed::Leaving))
+        }
         Some(Outcome::Cancelled) => Err(Failed::new(Code::Cancelled, "the call was cancelled")),
         Some(Outcome::Local { .. }) | None => Err(Failed::leaving()),
     }
@@ -267,7 +272,7 @@ impl Reader {
                 if let Some(reporting) = &mut self.reporting {
                     self.running.report(reporting);
                 }
-                let failed = reply(&task, &self.exceptions).await.err()?;
+                let failed = reply(&self.running, &self.exceptions).await.err()?;
                 return Some((Err(failed), self));
             }
             if let Some(signal) = self.running.driver.engine().stream_signal(&task) {

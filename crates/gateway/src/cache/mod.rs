@@ -37,13 +37,16 @@ struct Shared {
 
 struct State {
     kept: Kept,
-    flights: HashMap<Key, WeakShared<Flight>>,
+    /// Each has a number.
+    flights: HashMap<Key, (u64, WeakShared<Flight>)>,
+    /// The number of the last.
+    flown: u64,
 }
 
 impl Cached {
     /// Calls go to this runner whose result is not here. So many bytes are kept at most.
     pub fn new(runner: Arc<dyn Runner>, size: usize) -> Self {
-        let state = Mutex::new(State { kept: Kept::new(size), flights: HashMap::new() });
+        let state = Mutex::new(State { kept: Kept::new(size), flights: HashMap::new(), flown: 0 });
         Self(Arc::new(Shared { runner, state }))
     }
 
@@ -89,12 +92,14 @@ impl Shared {
                 watched.looked_up(Lookup::Hit);
                 return Ok(answer);
             }
-            match state.flights.get(&key).and_then(WeakShared::upgrade) {
+            match state.flights.get(&key).and_then(|(_, flight)| flight.upgrade()) {
                 Some(flight) => (flight, Lookup::Shared),
                 None => {
-                    let flight = Arc::clone(&self).fly(key.clone(), ttl, request).boxed().shared();
+                    state.flown += 1;
+                    let number = state.flown;
+                    let flight = Arc::clone(&self).fly(number, key.clone(), ttl, request).boxed().shared();
                     if let Some(weak) = flight.downgrade() {
-                        state.flights.insert(key, weak);
+                        state.flights.insert(key, (number, weak));
                     }
                     (flight, Lookup::Miss)
                 }
@@ -105,9 +110,15 @@ impl Shared {
     }
 
     /// Runs a call for all that wait for it. Each of them has a deadline of its own; the tool's hold for all.
-    async fn fly(self: Arc<Self>, key: Key, ttl: Duration, request: Request) -> Result<Answer, Failed> {
+    async fn fly(
+        self: Arc<Self>,
+        number: u64,
+        key: Key,
+        ttl: Duration,
+        request: Request,
+    ) -> Result<Answer, Failed> {
         let tool = Arc::clone(&request.tool);
-        let landing = Landing { shared: &self, key: &key };
+        let landing = Landing { shared: &self, number, key: &key };
         let done = self.runner.call(Request { deadline: None, reports: None, ..request }).await;
         if let Ok(answer) = &done {
             // What it came in may be much larger, a batch's answer for instance.
@@ -134,12 +145,18 @@ async fn wait(flight: Joint<Flight>, deadline: Option<Instant>) -> Result<Answer
 /// A run that others may wait for; they may not when it has ended, or was given up.
 struct Landing<'a> {
     shared: &'a Shared,
+    number: u64,
     key: &'a Key,
 }
 
 impl Drop for Landing<'_> {
     fn drop(&mut self) {
-        let gone = self.shared.state.lock().flights.remove(self.key);
+        let gone = {
+            let flights = &mut self.shared.state.lock().flights;
+            // Once all have left this one, the next call begins another under its key.
+            let is_own = flights.get(self.key).is_some_and(|(number, _)| *number == self.number);
+            if is_own { flights.remove(self.key) } else { None }
+        };
         drop(gone);
     }
 }
