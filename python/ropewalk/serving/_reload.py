@@ -282,7 +282,12 @@ class Asked:
             if self._runs:
                 return
             self._runs = True
-        begin("ropewalk-reloading", self._run)
+        try:
+            begin("ropewalk-reloading", self._run)
+        except BaseException:
+            with self._lock:
+                self._runs = self._waits = False
+            raise
 
     def _run(self) -> None:
         while self._next():

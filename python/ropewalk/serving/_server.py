@@ -12,7 +12,7 @@ from types import TracebackType
 from typing import TYPE_CHECKING, Any, Literal, Never, Self, cast
 
 from ropewalk._checked import checked_count, checked_limit
-from ropewalk._errors import ServingError, of_thread
+from ropewalk._errors import OutOfProcesses, ServingError, of_thread
 from ropewalk.runtime._runtime import Runtime
 from ropewalk.serving import _logs, _reload, _settings
 from ropewalk.serving._app import App
@@ -409,11 +409,17 @@ class Server:
 
     def _begin(self, name: str, call: Callable[[], object]) -> threading.Thread:
         """Starts a thread that may wait for as long as the server is open: the interpreter's exit does not join it."""
+        try:
+            return self._start(name, call)
+        except OutOfProcesses:
+            self.close()
+            raise
+
+    def _start(self, name: str, call: Callable[[], object]) -> threading.Thread:
         thread = threading.Thread(target=call, name=name, daemon=True)
         try:
             thread.start()
         except RuntimeError as error:
-            self.close()
             raise of_thread(name, error) from error
         return thread
 
@@ -447,9 +453,24 @@ class Server:
         self._check_process()
         limit = checked_limit("timeout", timeout)
         limit = self._settings.drain_timeout if limit is None else min(limit, _settings.LONGEST)
-        drained = self._gateway is None or bool(self._gateway.drain(limit))
-        self.close()
-        return drained
+        try:
+            return self._gateway is None or self._drained(limit)
+        finally:
+            # After Ctrl-C, too.
+            self.close()
+
+    def _drained(self, limit: float) -> bool:
+        done: list[bool] = []
+
+        def drain() -> None:
+            done.append(bool(self._gateway.drain(limit)))
+
+        try:
+            # A thread can be waited for so that Ctrl-C is heard.
+            self._start("ropewalk-drained", drain).join()
+        except OutOfProcesses:  # Python starts none while it ends, either.
+            drain()
+        return done == [True]
 
     def close(self) -> None:
         """Ends at once: what has not been answered is given up, and what runs is ended.
@@ -523,7 +544,10 @@ class Server:
 
             self._begin("ropewalk-leaving", leave)
         while (first := came.get()) == signal.SIGHUP:
-            self._asked.ask(self._begin)
+            try:
+                self._asked.ask(self._start)
+            except OutOfProcesses as error:
+                _logs.fail("not loaded again", error)
         if isinstance(first, Exception):
             raise first
         if first == signal.SIGINT:
@@ -549,8 +573,8 @@ class Server:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, traceback: TracebackType | None
     ) -> Literal[False]:
-        """Drains the server; after an exception it ends at once."""
-        if kind is None:
+        """Drains the server; after an exception it ends at once. A forked child leaves its parent's alone."""
+        if kind is None and self._process in (None, os.getpid()):
             self.drain()
         else:
             self.close()

@@ -5,9 +5,11 @@ from __future__ import annotations
 import http.client
 import json
 import pickle
+import signal
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -206,6 +208,67 @@ def test_requests_that_have_begun_are_answered(make_server: Make, begin: Begin, 
     assert connection.getresponse().status == 200
     thread.join()
     assert drained == [True]
+
+
+INTERRUPTED = """
+import signal, sys, threading, urllib.request
+from ropewalk.serving import Server, tool
+
+@tool
+def hold() -> None:
+    print("holds", flush=True)
+    threading.Event().wait()
+
+if __name__ == "__main__":
+    try:
+        with Server(__file__, http="127.0.0.1:0", workers=1) as server:
+            json = {"Content-Type": "application/json"}
+            call = urllib.request.Request(f"http://{server.http}/v1/tools/hold", b"{}", json)
+            threading.Thread(target=lambda: urllib.request.urlopen(call), daemon=True).start()
+            sys.stdin.readline()
+            print("drains", flush=True)
+    except KeyboardInterrupt:
+        print("interrupted", server.not_ready(), flush=True)
+        # The thread of the call may say that its connection was lost.
+        sys.stderr.close()
+"""
+
+
+def test_ctrl_c_is_heard_while_a_program_drains_its_server(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(INTERRUPTED)
+    with subprocess.Popen(
+        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        assert process.stdout.readline() == "holds\n"
+        process.stdin.write("\n")
+        process.stdin.flush()
+        assert process.stdout.readline() == "drains\n"
+        # The drain has begun or is about to; it would take half a minute.
+        time.sleep(0.2)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.read() == "interrupted the server has ended\n"
+
+
+def test_a_reload_for_which_no_thread_starts_is_given_up(
+    make_server: Make, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server = make_server()
+    assert server.wait_ready(60)
+
+    def refuse(_: threading.Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with monkeypatch.context() as patched:
+        patched.setattr(threading.Thread, "start", refuse)
+        with pytest.raises(ropewalk.OutOfProcesses, match="ropewalk-reloading"):
+            server._asked.ask(server._start)
+    assert call(server, "add", {"a": 1}).json == 2
+    server._asked.ask(server._start)
+    until(lambda: not server._asked._runs)
+    assert call(server, "add", {"a": 1}).json == 2
 
 
 def test_a_drain_has_a_limit(make_server: Make, begin: Begin, gate: Gate) -> None:
