@@ -11,7 +11,7 @@ import select
 import sys
 from typing import TextIO
 
-#: Milliseconds that a text may wait for its reader, if the one before it has not waited in vain.
+#: Milliseconds that a text may wait for its reader, unless the one before it was not taken in time.
 _PATIENCE = 1000
 #: Bytes that a pipe with room takes at once (`PIPE_BUF`).
 _AT_ONCE = 4096
@@ -52,7 +52,7 @@ def _of(stream: TextIO | None) -> Stderr | None:
 
 
 class _Handler(logging.Handler):
-    """Writes records; those that were not read in time are counted, and named once somebody reads again."""
+    """Writes records; those that were not read in time are counted, and named once they are read again."""
 
     def __init__(self, to: Stderr) -> None:
         super().__init__()
