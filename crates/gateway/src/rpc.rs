@@ -298,11 +298,16 @@ impl From<Failed> for ConnectError {
             Code::InvalidArgument => ErrorCode::InvalidArgument,
             Code::DeadlineExceeded => ErrorCode::DeadlineExceeded,
             Code::NotFound => ErrorCode::NotFound,
+            Code::AlreadyExists => ErrorCode::AlreadyExists,
             Code::PermissionDenied => ErrorCode::PermissionDenied,
             Code::ResourceExhausted => ErrorCode::ResourceExhausted,
             Code::FailedPrecondition => ErrorCode::FailedPrecondition,
+            Code::Aborted => ErrorCode::Aborted,
+            Code::OutOfRange => ErrorCode::OutOfRange,
+            Code::Unimplemented => ErrorCode::Unimplemented,
             Code::Internal => ErrorCode::Internal,
             Code::Unavailable => ErrorCode::Unavailable,
+            Code::DataLoss => ErrorCode::DataLoss,
             Code::Unauthenticated => ErrorCode::Unauthenticated,
         };
         let mut error = Self::new(code, failed.message.into_owned());

@@ -123,6 +123,11 @@ def test_what_a_tool_raises(server: Server) -> None:
         ("RESOURCE_EXHAUSTED", 429),
         ("UNAVAILABLE", 503),
         ("INVALID_ARGUMENT", 422),
+        ("ALREADY_EXISTS", 409),
+        ("ABORTED", 409),
+        ("OUT_OF_RANGE", 400),
+        ("UNIMPLEMENTED", 501),
+        ("DATA_LOSS", 500),
     ):
         said = call(server, "refuse", {"status": status})
         assert (said.status, said.error["code"], said.error["message"]) == (number, status, "not today")
