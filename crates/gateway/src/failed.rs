@@ -307,7 +307,7 @@ impl From<&Failure> for Failed {
         let cause: Arc<str> = failure.cause();
         match failure {
             Failure::TimedOut(Limit::Deadline, phase) => {
-                let failed = Self::new(Code::DeadlineExceeded, "the caller's deadline has passed");
+                let failed = Self::new(Code::DeadlineExceeded, "the deadline of the call has passed");
                 if *phase == Phase::Queued { failed.shed(Shed::Deadline) } else { failed }
             }
             Failure::TimedOut(..) => Self::new(Code::DeadlineExceeded, "the tool took longer than it may"),

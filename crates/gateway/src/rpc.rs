@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use crate::arrays::{Array, Dtype, Given, Item, Kind, Named, Results, lengths};
 use crate::call::{Answer, Beside, Form, Readiness, Request};
 use crate::clients::Caller;
+use crate::deadline::Deadline;
 use crate::envelope::invalid;
 use crate::failed::{Code, Failed, Violation, shortened};
 use crate::generated::{DESCRIPTORS, inference, ropewalk::v1 as proto};
@@ -216,6 +217,7 @@ fn request(
     watched.add_context(&mut given);
     let metadata =
         if given.is_empty() { Bytes::new() } else { Bytes::from(Value::Object(given).to_string()) };
+    let deadline = deadline.map(Deadline::from);
     Request { tool, form, arguments, beside, metadata, deadline, reports: None, watched }
 }
 

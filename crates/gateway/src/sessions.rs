@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use self::stream::{InSession, OfStream};
 use crate::call::{Answer, Beside, Form, Items, Request, Runner, Seat};
 use crate::clients::{Caller, Share, Shares};
+use crate::deadline::Deadline;
 use crate::failed::{Code, Failed, Shed};
 use crate::telemetry::{Ended, OfSessions, Protocol, Telemetry};
 use crate::tool::{SessionTool, Tool};
@@ -241,7 +242,7 @@ impl Session {
         let Some(close) = self.of.close.as_ref().filter(|_| self.seat.lost().is_none()) else {
             return Ok(());
         };
-        let deadline = Instant::now() + CLOSE_WITHIN;
+        let deadline = Deadline::first(None, Some(CLOSE_WITHIN), Instant::now());
         // As many calls may wait as may: each of them leaves now.
         let turn = timeout(CLOSE_WITHIN, async {
             loop {
@@ -262,7 +263,7 @@ impl Session {
             arguments: Bytes::from_static(b"{}"),
             beside: Beside::default(),
             metadata: Bytes::new(),
-            deadline: Some(deadline),
+            deadline,
             reports: None,
             watched: watched.clone(),
         };
@@ -516,19 +517,15 @@ fn no_session() -> Failed {
 
 /// Waits for the turn of a call, for no longer than its caller does.
 async fn in_time(turn: &mut Turn, mut request: Request) -> Result<Request, Failed> {
-    let own = request.tool.deadline.and_then(|most| Instant::now().checked_add(most));
-    request.deadline = request.deadline.into_iter().chain(own).min();
-    let came = match request.deadline {
-        Some(at) => timeout_at(at.into(), turn.comes()).await.is_ok(),
-        None => {
-            turn.comes().await;
-            true
+    request.deadline = Deadline::first(request.deadline, request.tool.deadline, Instant::now());
+    match request.deadline {
+        Some(deadline) => {
+            let came = timeout_at(deadline.at.into(), turn.comes()).await;
+            came.map_err(|_| deadline.passed().shed(Shed::Deadline))?;
         }
-    };
-    if came {
-        return Ok(request);
+        None => turn.comes().await,
     }
-    Err(Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed").shed(Shed::Deadline))
+    Ok(request)
 }
 
 /// The operation of a session that a caller names.

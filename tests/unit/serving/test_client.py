@@ -184,6 +184,7 @@ def test_metadata(server: Server, make_client: Callable[..., Any]) -> None:
         ("strange", {}, CallFailed, "INTERNAL", "cannot be written"),
         ("die", {}, CallUnavailable, "UNAVAILABLE", "exit status 7"),
         ("slow", {}, CallTimeout, "DEADLINE_EXCEEDED", "longer than it may"),
+        ("late", {}, CallTimeout, "DEADLINE_EXCEEDED", "the deadline of the tool, 0.1 s, has passed"),
     ],
     ids=str,
 )

@@ -13,6 +13,7 @@ use super::{Catalog, Shared, npy, tools};
 use crate::arrays::Given;
 use crate::call::{Form, Request};
 use crate::clients::Caller;
+use crate::deadline::Deadline;
 use crate::failed::{Code, Failed};
 use crate::sessions::{Entered, Owner, method};
 use crate::telemetry::{Ended, Protocol, Watched};
@@ -155,7 +156,7 @@ async fn read(
 ) -> Result<(HeaderMap, Request), Failed> {
     let (parts, body) = request.into_parts();
     let form = tools::form_of(&parts.headers)?;
-    let deadline = tools::deadline(&parts.headers)?;
+    let deadline = tools::deadline(&parts.headers)?.map(Deadline::from);
     let metadata = tools::metadata(&parts.headers, watched);
     let arguments = tools::read(body, shared.largest, shared.patience).await?;
     // What opens or ends a session may have no body.

@@ -22,6 +22,7 @@ use tokio::time::timeout;
 use super::{Shared, answers, npy, sessions};
 use crate::call::{Answer, Form, Items, Request};
 use crate::clients::Caller;
+use crate::deadline::Deadline;
 use crate::failed::{Code, Failed, shortened};
 use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
@@ -84,7 +85,7 @@ async fn called(
 ) -> Result<Response, Failed> {
     let (parts, body) = request.into_parts();
     let form = form_of(&parts.headers)?;
-    let deadline = deadline(&parts.headers)?;
+    let deadline = deadline(&parts.headers)?.map(Deadline::from);
     let metadata = metadata(&parts.headers, watched);
     let arguments = read(body, shared.largest, shared.patience).await?;
     let given = npy::given(form, arguments, &parts.headers, tool.streams)?;
