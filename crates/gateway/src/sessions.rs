@@ -239,9 +239,10 @@ impl Session {
 
     /// Calls what ends the object, when the calls that were given up are gone.
     async fn finish(&self, telemetry: &Arc<Telemetry>) -> Result<(), Failed> {
-        let Some(close) = self.of.close.as_ref().filter(|_| self.seat.lost().is_none()) else {
-            return Ok(());
-        };
+        let Some(close) = &self.of.close else { return Ok(()) };
+        if let Some(lost) = self.seat.lost() {
+            return Err(unended(&lost));
+        }
         let deadline = Deadline::first(None, Some(CLOSE_WITHIN), Instant::now());
         // As many calls may wait as may: each of them leaves now.
         let turn = timeout(CLOSE_WITHIN, async {
@@ -276,9 +277,8 @@ impl Session {
             }
             Err(failed) => {
                 watched.failed(&failed);
-                // What is gone with its worker has ended, too.
                 let is_gone = failed.code == Code::Unavailable && self.seat.lost().is_some();
-                if is_gone { Ok(()) } else { Err(failed) }
+                Err(if is_gone { unended(&failed) } else { failed })
             }
         }
     }
@@ -437,7 +437,7 @@ impl Sessions {
     }
 
     /// Ends a session: its calls are given up, and its object is ended. What this returns need not be awaited; it says
-    /// whether the object's end has failed.
+    /// whether the object's end has failed, or could not run, because the worker is gone.
     pub(crate) fn end(
         &self,
         session: &Arc<Session>,
@@ -452,10 +452,12 @@ impl Sessions {
                 .ok()
                 .map(|runtime| runtime.spawn(async move { session.finish(&telemetry).await }))
         });
+        let is_unended = ending.is_none() && session.is_lost() && session.of.close.is_some();
+        let lost = is_unended.then(|| unended(&session.gone()));
         async move {
             match ending.flatten() {
                 Some(ending) => ending.await.unwrap_or(Ok(())),
-                None => Ok(()),
+                None => lost.map_or(Ok(()), Err),
             }
         }
     }
@@ -508,6 +510,12 @@ fn full(why: String) -> Failed {
 
 fn leaving() -> Failed {
     Failed::leaving().shed(Shed::Leaving)
+}
+
+/// The object of a session is gone without its end, and why.
+fn unended(why: &Failed) -> Failed {
+    let text = format!("the session is over, but the end of its object did not run: {}", why.message);
+    Failed::new(Code::Unavailable, text)
 }
 
 /// There is no such session, or it is another caller's.
