@@ -148,7 +148,7 @@ impl Violation {
 }
 
 /// A text of so many characters at most, whose end says if there was more.
-fn cut(mut text: String) -> String {
+pub(crate) fn cut(mut text: String) -> String {
     // A character has a byte at least.
     if text.len() > LONGEST_TEXT && text.chars().nth(LONGEST_TEXT).is_some() {
         let end = text.char_indices().nth(LONGEST_TEXT - 3).map_or(text.len(), |(at, _)| at);

@@ -3,13 +3,13 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{HeaderValue, LOCATION};
 use http::{Extensions, HeaderMap, Request as HttpRequest, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Catalog, Shared, npy, tools};
+use super::{Catalog, Path, Shared, npy, tools};
 use crate::arrays::Given;
 use crate::call::{Form, Request};
 use crate::clients::Caller;

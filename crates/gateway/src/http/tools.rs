@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,7 +19,7 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::{Shared, answers, npy, sessions};
+use super::{Path, Shared, answers, npy, sessions};
 use crate::call::{Answer, Form, Items, Request};
 use crate::clients::Caller;
 use crate::deadline::Deadline;
