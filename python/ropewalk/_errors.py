@@ -33,11 +33,16 @@ ToolStatus: TypeAlias = Literal[
     "INVALID_ARGUMENT",
     "DEADLINE_EXCEEDED",
     "NOT_FOUND",
+    "ALREADY_EXISTS",
     "PERMISSION_DENIED",
     "RESOURCE_EXHAUSTED",
     "FAILED_PRECONDITION",
+    "ABORTED",
+    "OUT_OF_RANGE",
+    "UNIMPLEMENTED",
     "INTERNAL",
     "UNAVAILABLE",
+    "DATA_LOSS",
     "UNAUTHENTICATED",
 ]
 TOOL_STATUSES: tuple[ToolStatus, ...] = get_args(ToolStatus)

@@ -2,7 +2,6 @@
 
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Instant;
 
 use bytes::Bytes;
 use futures::Stream;
@@ -12,6 +11,7 @@ use tokio::sync::watch;
 use ropewalk_pool::Engine;
 pub use ropewalk_pool::Progress;
 
+use crate::deadline::Deadline;
 use crate::failed::{Code, Failed};
 use crate::telemetry::{Now, Watched};
 use crate::tool::{SessionTool, Tool};
@@ -82,8 +82,8 @@ pub struct Request {
     pub beside: Beside,
     /// What the caller says beside them, as a JSON object of texts; empty for nothing.
     pub metadata: Bytes,
-    /// When the caller gives up.
-    pub deadline: Option<Instant>,
+    /// When its time is up.
+    pub deadline: Option<Deadline>,
     /// Where the call says how far it is, if the caller wants to know.
     pub reports: Option<Reports>,
     /// What telemetry keeps of it; the runner reports the end of its task there.

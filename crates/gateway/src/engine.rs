@@ -12,13 +12,14 @@ use futures::stream;
 use ropewalk_pool::codec::{Frame, Loans, limits};
 use ropewalk_pool::wire::{flags, form};
 use ropewalk_pool::{
-    Beside, Call, Credit, Engine, Item, Items as Came, Mode, Options, Outcome, Payload, Rare, Reply, Session,
-    SessionSettings, Task,
+    Beside, Call, Credit, Engine, Failure, Item, Items as Came, Limit, Mode, Options, Outcome, Payload, Rare,
+    Reply, Session, SessionSettings, Task,
 };
 use tokio::runtime::Handle;
 use tokio::time::timeout;
 
 use crate::call::{Answer, Items, Readiness, Reports, Request, Runner, Seat};
+use crate::deadline::Deadline;
 use crate::depth;
 use crate::driver::Driver;
 use crate::envelope;
@@ -65,21 +66,21 @@ fn begin(
 ) -> Result<Running, Failed> {
     let tool = &request.tool;
     let function = tool.function.as_ref().ok_or_else(|| nowhere(tool))?;
-    let left = request.deadline.map(|at| at.saturating_duration_since(Instant::now()));
-    if left == Some(Duration::ZERO) {
-        let failed = Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed");
-        return Err(failed.shed(Shed::Deadline));
+    let now = Instant::now();
+    let deadline = Deadline::first(request.deadline, tool.deadline, now);
+    if let Some(deadline) = deadline.filter(|deadline| deadline.at <= now) {
+        return Err(deadline.passed().shed(Shed::Deadline));
     }
     depth::check(request.form, &request.arguments)?;
     let payload = placed(driver.engine(), request)?;
-    let deadline = left.into_iter().chain(tool.deadline).min();
-    let limits = Rare { timeout: tool.timeout, deadline, hang: tool.hang, ..Rare::default() };
+    let left = deadline.map(|deadline| deadline.at.saturating_duration_since(now));
+    let limits = Rare { timeout: tool.timeout, deadline: left, hang: tool.hang, ..Rare::default() };
     let options = Options { retries: tool.retries, stream: ahead, session, ..limits.into() };
     let call = Call::remote(Arc::clone(function), payload);
     match driver.engine().submit(call, 0, options, true) {
         Ok(task) => {
             let (driver, watched) = (Arc::clone(driver), request.watched.clone());
-            Ok(Running { driver, task, grace: grace(tool), watched })
+            Ok(Running { driver, task, deadline, grace: grace(tool), watched })
         }
         Err(refused) => Err(Failed::from(&refused.1)),
     }
@@ -114,7 +115,12 @@ async fn reply<'a>(running: &'a Running, exceptions: &Exceptions) -> Result<&'a 
     match task.outcome() {
         Some(Outcome::Replied(reply)) if reply.flags & flags::ERROR != 0 => Err(exceptions.read(task).await),
         Some(Outcome::Replied(reply)) => Ok(reply),
-        Some(Outcome::Failed(failure)) => Err(Failed::from(failure)),
+        Some(Outcome::Failed(failure)) => Err(match (failure, running.deadline) {
+            (Failure::TimedOut(Limit::Deadline, _), Some(deadline)) => {
+                Failed { message: deadline.passed().message, ..Failed::from(failure) }
+            }
+            _ => Failed::from(failure),
+        }),
         // The caller waits: its pool, which a reload has replaced, gave up what had not begun.
         Some(Outcome::Cancelled) if running.driver.engine().is_closed() => {
             Err(Failed::leaving().shed(Shed::Leaving))
@@ -156,6 +162,7 @@ const REPORTED_EVERY: Duration = Duration::from_millis(100);
 struct Running {
     driver: Arc<Driver>,
     task: Arc<Task>,
+    deadline: Option<Deadline>,
     /// How long it may take to stop.
     grace: Duration,
     watched: Watched,

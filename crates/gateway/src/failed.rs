@@ -19,33 +19,48 @@ pub enum Code {
     DeadlineExceeded,
     /// There is no such tool.
     NotFound,
+    /// What the tool was to make is there already. Only tools say so.
+    AlreadyExists,
     /// The caller may not call the tool.
     PermissionDenied,
     /// The queue is full, or the caller has called too often.
     ResourceExhausted,
     /// The tool is called in another way.
     FailedPrecondition,
+    /// Another caller was faster: the work is worth a new try from its begin. Only tools say so.
+    Aborted,
+    /// The arguments fit, but there is nothing so far. Only tools say so.
+    OutOfRange,
+    /// The tool does not do that. Only tools say so.
+    Unimplemented,
     /// A fault of the server.
     Internal,
     /// The tool's worker died, or the server leaves: the call may be tried again.
     Unavailable,
+    /// Data are lost for good. Only tools say so.
+    DataLoss,
     /// The caller did not say who it is.
     Unauthenticated,
 }
 
 impl Code {
     /// All of them, in the order of their numbers.
-    pub(crate) const ALL: [Self; 11] = [
+    pub(crate) const ALL: [Self; 16] = [
         Self::Cancelled,
         Self::Unknown,
         Self::InvalidArgument,
         Self::DeadlineExceeded,
         Self::NotFound,
+        Self::AlreadyExists,
         Self::PermissionDenied,
         Self::ResourceExhausted,
         Self::FailedPrecondition,
+        Self::Aborted,
+        Self::OutOfRange,
+        Self::Unimplemented,
         Self::Internal,
         Self::Unavailable,
+        Self::DataLoss,
         Self::Unauthenticated,
     ];
 
@@ -57,11 +72,16 @@ impl Code {
             Self::InvalidArgument => "INVALID_ARGUMENT",
             Self::DeadlineExceeded => "DEADLINE_EXCEEDED",
             Self::NotFound => "NOT_FOUND",
+            Self::AlreadyExists => "ALREADY_EXISTS",
             Self::PermissionDenied => "PERMISSION_DENIED",
             Self::ResourceExhausted => "RESOURCE_EXHAUSTED",
             Self::FailedPrecondition => "FAILED_PRECONDITION",
+            Self::Aborted => "ABORTED",
+            Self::OutOfRange => "OUT_OF_RANGE",
+            Self::Unimplemented => "UNIMPLEMENTED",
             Self::Internal => "INTERNAL",
             Self::Unavailable => "UNAVAILABLE",
+            Self::DataLoss => "DATA_LOSS",
             Self::Unauthenticated => "UNAUTHENTICATED",
         }
     }
@@ -77,9 +97,11 @@ impl Code {
         match self {
             // Nginx's number for a client that has closed its request.
             Self::Cancelled => Status::from_u16(499).unwrap_or(Status::BAD_REQUEST),
-            Self::Unknown | Self::Internal => Status::INTERNAL_SERVER_ERROR,
+            Self::Unknown | Self::Internal | Self::DataLoss => Status::INTERNAL_SERVER_ERROR,
             Self::InvalidArgument => Status::UNPROCESSABLE_ENTITY,
-            Self::FailedPrecondition => Status::BAD_REQUEST,
+            Self::FailedPrecondition | Self::OutOfRange => Status::BAD_REQUEST,
+            Self::AlreadyExists | Self::Aborted => Status::CONFLICT,
+            Self::Unimplemented => Status::NOT_IMPLEMENTED,
             Self::DeadlineExceeded => Status::GATEWAY_TIMEOUT,
             Self::NotFound => Status::NOT_FOUND,
             Self::PermissionDenied => Status::FORBIDDEN,
@@ -126,7 +148,7 @@ impl Violation {
 }
 
 /// A text of so many characters at most, whose end says if there was more.
-fn cut(mut text: String) -> String {
+pub(crate) fn cut(mut text: String) -> String {
     // A character has a byte at least.
     if text.len() > LONGEST_TEXT && text.chars().nth(LONGEST_TEXT).is_some() {
         let end = text.char_indices().nth(LONGEST_TEXT - 3).map_or(text.len(), |(at, _)| at);
@@ -285,7 +307,7 @@ impl From<&Failure> for Failed {
         let cause: Arc<str> = failure.cause();
         match failure {
             Failure::TimedOut(Limit::Deadline, phase) => {
-                let failed = Self::new(Code::DeadlineExceeded, "the caller's deadline has passed");
+                let failed = Self::new(Code::DeadlineExceeded, "the deadline of the call has passed");
                 if *phase == Phase::Queued { failed.shed(Shed::Deadline) } else { failed }
             }
             Failure::TimedOut(..) => Self::new(Code::DeadlineExceeded, "the tool took longer than it may"),

@@ -67,6 +67,14 @@ fn is_relayed(headers: &HeaderMap) -> bool {
     })
 }
 
+/// Why a page is refused whose site is another than the server's.
+const OF_ANOTHER_SITE: &str = "a page of another site may not call this server: its Origin is not the Host that it \
+     calls. Let a proxy serve both under one host and pass that Host on, and give callers tokens (--token-file, \
+     --clients-file)";
+/// Why a request is refused that names the server as another site may.
+const BY_ANOTHER_NAME: &str = "the Host of the request is not this machine, so it may be that of a page of another \
+     site. Behind a proxy that passes its own Host on, give callers tokens (--token-file, --clients-file)";
+
 /// What everybody may ask for: health, and the files of the dashboard, which say nothing of the server and ask for the
 /// token themselves.
 pub(crate) const PUBLIC: [&str; 6] =
@@ -123,7 +131,7 @@ pub(crate) async fn guard(State(guard): State<Arc<Guard>>, mut request: Request,
     }
     let names_another = guard.is_local && is_misnamed(&request);
     if is_foreign(&request, guard.is_local) || (names_another && reads(&request)) {
-        let text = "a page of another site may not call this server";
+        let text = if is_foreign(&request, false) { OF_ANOTHER_SITE } else { BY_ANOTHER_NAME };
         return refuse(&request, Failed::new(Code::PermissionDenied, text));
     }
     // A proxy passes the name on by which its client has asked, or says in a header that it was there.

@@ -24,6 +24,7 @@ use tokio::sync::watch;
 use crate::arrays::{Array, Dtype, Given, Item, Kind, Named, Results, lengths};
 use crate::call::{Answer, Beside, Form, Readiness, Request};
 use crate::clients::Caller;
+use crate::deadline::Deadline;
 use crate::envelope::invalid;
 use crate::failed::{Code, Failed, Violation, shortened};
 use crate::generated::{DESCRIPTORS, inference, ropewalk::v1 as proto};
@@ -216,6 +217,7 @@ fn request(
     watched.add_context(&mut given);
     let metadata =
         if given.is_empty() { Bytes::new() } else { Bytes::from(Value::Object(given).to_string()) };
+    let deadline = deadline.map(Deadline::from);
     Request { tool, form, arguments, beside, metadata, deadline, reports: None, watched }
 }
 
@@ -298,11 +300,16 @@ impl From<Failed> for ConnectError {
             Code::InvalidArgument => ErrorCode::InvalidArgument,
             Code::DeadlineExceeded => ErrorCode::DeadlineExceeded,
             Code::NotFound => ErrorCode::NotFound,
+            Code::AlreadyExists => ErrorCode::AlreadyExists,
             Code::PermissionDenied => ErrorCode::PermissionDenied,
             Code::ResourceExhausted => ErrorCode::ResourceExhausted,
             Code::FailedPrecondition => ErrorCode::FailedPrecondition,
+            Code::Aborted => ErrorCode::Aborted,
+            Code::OutOfRange => ErrorCode::OutOfRange,
+            Code::Unimplemented => ErrorCode::Unimplemented,
             Code::Internal => ErrorCode::Internal,
             Code::Unavailable => ErrorCode::Unavailable,
+            Code::DataLoss => ErrorCode::DataLoss,
             Code::Unauthenticated => ErrorCode::Unauthenticated,
         };
         let mut error = Self::new(code, failed.message.into_owned());

@@ -25,6 +25,7 @@ use tokio_util::sync::CancellationToken;
 use self::stream::{InSession, OfStream};
 use crate::call::{Answer, Beside, Form, Items, Request, Runner, Seat};
 use crate::clients::{Caller, Share, Shares};
+use crate::deadline::Deadline;
 use crate::failed::{Code, Failed, Shed};
 use crate::telemetry::{Ended, OfSessions, Protocol, Telemetry};
 use crate::tool::{SessionTool, Tool};
@@ -238,10 +239,11 @@ impl Session {
 
     /// Calls what ends the object, when the calls that were given up are gone.
     async fn finish(&self, telemetry: &Arc<Telemetry>) -> Result<(), Failed> {
-        let Some(close) = self.of.close.as_ref().filter(|_| self.seat.lost().is_none()) else {
-            return Ok(());
-        };
-        let deadline = Instant::now() + CLOSE_WITHIN;
+        let Some(close) = &self.of.close else { return Ok(()) };
+        if let Some(lost) = self.seat.lost() {
+            return Err(unended(&lost));
+        }
+        let deadline = Deadline::first(None, Some(CLOSE_WITHIN), Instant::now());
         // As many calls may wait as may: each of them leaves now.
         let turn = timeout(CLOSE_WITHIN, async {
             loop {
@@ -262,7 +264,7 @@ impl Session {
             arguments: Bytes::from_static(b"{}"),
             beside: Beside::default(),
             metadata: Bytes::new(),
-            deadline: Some(deadline),
+            deadline,
             reports: None,
             watched: watched.clone(),
         };
@@ -275,9 +277,8 @@ impl Session {
             }
             Err(failed) => {
                 watched.failed(&failed);
-                // What is gone with its worker has ended, too.
                 let is_gone = failed.code == Code::Unavailable && self.seat.lost().is_some();
-                if is_gone { Ok(()) } else { Err(failed) }
+                Err(if is_gone { unended(&failed) } else { failed })
             }
         }
     }
@@ -436,7 +437,7 @@ impl Sessions {
     }
 
     /// Ends a session: its calls are given up, and its object is ended. What this returns need not be awaited; it says
-    /// whether the object's end has failed.
+    /// whether the object's end has failed, or could not run, because the worker is gone.
     pub(crate) fn end(
         &self,
         session: &Arc<Session>,
@@ -451,10 +452,12 @@ impl Sessions {
                 .ok()
                 .map(|runtime| runtime.spawn(async move { session.finish(&telemetry).await }))
         });
+        let is_unended = ending.is_none() && session.is_lost() && session.of.close.is_some();
+        let lost = is_unended.then(|| unended(&session.gone()));
         async move {
             match ending.flatten() {
                 Some(ending) => ending.await.unwrap_or(Ok(())),
-                None => Ok(()),
+                None => lost.map_or(Ok(()), Err),
             }
         }
     }
@@ -509,6 +512,12 @@ fn leaving() -> Failed {
     Failed::leaving().shed(Shed::Leaving)
 }
 
+/// The object of a session is gone without its end, and why.
+fn unended(why: &Failed) -> Failed {
+    let text = format!("the session is over, but the end of its object did not run: {}", why.message);
+    Failed::new(Code::Unavailable, text)
+}
+
 /// There is no such session, or it is another caller's.
 fn no_session() -> Failed {
     Failed::new(Code::NotFound, "there is no such session: it was never opened, or it has ended")
@@ -516,19 +525,15 @@ fn no_session() -> Failed {
 
 /// Waits for the turn of a call, for no longer than its caller does.
 async fn in_time(turn: &mut Turn, mut request: Request) -> Result<Request, Failed> {
-    let own = request.tool.deadline.and_then(|most| Instant::now().checked_add(most));
-    request.deadline = request.deadline.into_iter().chain(own).min();
-    let came = match request.deadline {
-        Some(at) => timeout_at(at.into(), turn.comes()).await.is_ok(),
-        None => {
-            turn.comes().await;
-            true
+    request.deadline = Deadline::first(request.deadline, request.tool.deadline, Instant::now());
+    match request.deadline {
+        Some(deadline) => {
+            let came = timeout_at(deadline.at.into(), turn.comes()).await;
+            came.map_err(|_| deadline.passed().shed(Shed::Deadline))?;
         }
-    };
-    if came {
-        return Ok(request);
+        None => turn.comes().await,
     }
-    Err(Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed").shed(Shed::Deadline))
+    Ok(request)
 }
 
 /// The operation of a session that a caller names.

@@ -390,3 +390,23 @@ fn a_descriptor_that_listens_already_is_used() {
     assert_eq!(receive(&pull), [b"by the given one"]);
     end(&context, &[&pull, &push]);
 }
+
+#[test]
+fn the_file_of_a_descriptor_that_listens_already_stays() {
+    use std::os::fd::AsRawFd;
+    let context = Context::new();
+    let path = std::env::temp_dir().join(format!("ropewalk-given-{}", std::process::id()));
+    let listener = std::os::unix::net::UnixListener::bind(&path).expect("bound");
+    let place = format!("ipc://{}", path.display());
+    let pull = context.socket(Pull).expect("a socket");
+    pull.set(option::USE_FD, &listener.as_raw_fd().to_ne_bytes()).expect("set");
+    pull.bind(&place).expect("bound");
+    drop(listener);
+    assert_eq!(last_endpoint(&pull), place);
+    let push = context.socket(Push).expect("a socket");
+    push.connect(&place).expect("connected");
+    send(&push, &[b"by its file"]);
+    assert_eq!(receive(&pull), [b"by its file"]);
+    end(&context, &[&pull, &push]);
+    std::fs::remove_file(&path).expect("it stays");
+}

@@ -194,6 +194,7 @@ class AsyncSession(SessionCalls[Coroutine[Any, Any, Any], AsyncStream]):
         """Ends it; the server has then called what ends its object. A session that has ended stays so.
 
         Raises:
+            CallUnavailable: the object is gone with its worker, and what ends it did not run.
             CallFailed: the server cannot be reached, or what ends the object raised.
         """
         ends = self._opened.ends()

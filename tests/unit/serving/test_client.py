@@ -177,9 +177,14 @@ def test_metadata(server: Server, make_client: Callable[..., Any]) -> None:
         ("divide", {"a": 1.0, "b": 0.0}, CallFailed, "UNKNOWN", "ZeroDivisionError"),
         ("refuse", {"status": "PERMISSION_DENIED"}, CallFailed, "PERMISSION_DENIED", "not today"),
         ("refuse", {"status": "RESOURCE_EXHAUSTED"}, CallRefused, "RESOURCE_EXHAUSTED", "not today"),
+        *(
+            ("refuse", {"status": status}, CallFailed, status, "not today")
+            for status in ("ALREADY_EXISTS", "ABORTED", "OUT_OF_RANGE", "UNIMPLEMENTED", "DATA_LOSS")
+        ),
         ("strange", {}, CallFailed, "INTERNAL", "cannot be written"),
         ("die", {}, CallUnavailable, "UNAVAILABLE", "exit status 7"),
         ("slow", {}, CallTimeout, "DEADLINE_EXCEEDED", "longer than it may"),
+        ("late", {}, CallTimeout, "DEADLINE_EXCEEDED", "the deadline of the tool, 0.1 s, has passed"),
     ],
     ids=str,
 )

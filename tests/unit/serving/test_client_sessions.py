@@ -6,6 +6,7 @@ import array
 import asyncio
 import sys
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -152,16 +153,20 @@ def test_failures_of_a_session(sessions: Server, make_client: Callable[..., Any]
         with pytest.raises(CallFailed) as caught, client.session(name, arguments):
             raise AssertionError("it is opened")
         assert caught.value.status == status
-    with client.session("Counter", folder=folder) as session:
-        with pytest.raises(CallInvalid):
-            session.call("add", n="1")
-        for wrong in ("a/b", "..%2f", ""):
-            with pytest.raises(ValueError, match="no method named"):
-                session.call(wrong)
-        with pytest.raises(CallFailed, match="no such method"):
-            session.call("nothing")
-        with pytest.raises(CallTimeout):
-            session.call("hold", timeout=0.3)
+    block = ExitStack()
+    session = block.enter_context(client.session("Counter", folder=folder))
+    with pytest.raises(CallInvalid):
+        session.call("add", n="1")
+    for wrong in ("a/b", "..%2f", ""):
+        with pytest.raises(ValueError, match="no method named"):
+            session.call(wrong)
+    with pytest.raises(CallFailed, match="no such method"):
+        session.call("nothing")
+    with pytest.raises(CallTimeout):
+        session.call("hold", timeout=0.3)
+    # That call took the worker with it, and so the object.
+    with pytest.raises(CallUnavailable, match="the end of its object did not run"):
+        block.close()
     assert active(sessions) == 0
     with pytest.raises(ValueError, match="no session named"), client.session("a/b"):
         pass
@@ -208,14 +213,17 @@ def test_a_coroutine_opens_a_session_by_either_way(sessions: Server, gate: Gate)
                 assert sorted(await asyncio.gather(*(session.call("add") for _ in range(3)))) == [1, 2, 3]
             with pytest.raises(ValueError, match="was opened before"):
                 await session
-            async with client.session("Counter", folder=str(gate.folder)) as other:
-                assert [number async for number in other.stream("numbers", n=2)] == [1, 2]
-                waiting = asyncio.ensure_future(other.call("hold"))
-                while not gate.marks():
-                    await asyncio.sleep(0.001)
-                waiting.cancel()
-                with pytest.raises(asyncio.CancelledError):
-                    await waiting
+            other = await client.session("Counter", folder=str(gate.folder))
+            assert [number async for number in other.stream("numbers", n=2)] == [1, 2]
+            waiting = asyncio.ensure_future(other.call("hold"))
+            while not gate.marks():
+                await asyncio.sleep(0.001)
+            waiting.cancel()
+            with pytest.raises(asyncio.CancelledError):
+                await waiting
+            # The call took the worker with it, and so the object.
+            with pytest.raises(CallUnavailable, match="the end of its object did not run"):
+                await other.aclose()
 
     asyncio.run(main())
     assert active(sessions) == 0

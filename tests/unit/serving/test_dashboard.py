@@ -346,7 +346,19 @@ def test_a_look_at_nothing_says_so(server: Server) -> None:
     assert post(server, "/v1/workers/tools/999999/stack").status == 404
     assert post(server, "/v1/workers/nothing/1/stack").status == 404
     assert post(server, "/v1/workers/tools/1/flame?seconds=1000").status == 422
-    assert post(server, "/v1/workers/tools/x/stack").status == 400
+    for path, part in [
+        ("/v1/workers/tools/x/stack", "path"),
+        ("/v1/workers/tools/-1/recycle", "path"),
+        ("/v1/pools/%ff/resize", "path"),
+        ("/v1/tools/%ff", "path"),
+        ("/v1/sessions/a/%ff", "path"),
+        ("/v1/workers/tools/1/flame?seconds=x", "query"),
+        (f"/v1/workers/tools/{'9' * 9000}/stack", "path"),
+    ]:
+        said = post(server, path)
+        assert (said.status, said.error["code"]) == (400, "INVALID_ARGUMENT"), path
+        assert said.error["message"].startswith(f"the {part} of the address cannot be read: ")
+        assert len(said.body) < 500
     assert ask(server, "GET", "/v1/workers/tools/1/stack").status == 405
 
 

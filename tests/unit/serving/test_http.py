@@ -123,6 +123,11 @@ def test_what_a_tool_raises(server: Server) -> None:
         ("RESOURCE_EXHAUSTED", 429),
         ("UNAVAILABLE", 503),
         ("INVALID_ARGUMENT", 422),
+        ("ALREADY_EXISTS", 409),
+        ("ABORTED", 409),
+        ("OUT_OF_RANGE", 400),
+        ("UNIMPLEMENTED", 501),
+        ("DATA_LOSS", 500),
     ):
         said = call(server, "refuse", {"status": status})
         assert (said.status, said.error["code"], said.error["message"]) == (number, status, "not today")
@@ -150,9 +155,14 @@ def test_metadata_reaches_the_task(server: Server) -> None:
 
 
 def test_limits_of_a_tool_and_of_a_caller(server: Server, gate: Gate) -> None:
-    for tool in ("slow", "late"):
+    for tool, text in (
+        ("slow", "the tool took longer than it may"),
+        ("late", "the deadline of the tool, 0.1 s, has passed"),
+    ):
         said = call(server, tool)
-        assert (said.status, said.error["code"]) == (504, "DEADLINE_EXCEEDED")
+        assert (said.status, said.error) == (504, {"code": "DEADLINE_EXCEEDED", "message": text})
+    said = call(server, "late", x_ropewalk_timeout="30")
+    assert said.error["message"] == "the deadline of the tool, 0.1 s, has passed"
     said = call(server, "sleep", {"folder": str(gate.folder)}, x_ropewalk_timeout="0.2")
     assert (said.status, said.error["message"]) == (504, "the caller's deadline has passed")
     said = call(server, "hold", {"folder": str(gate.folder), "name": "never"}, x_ropewalk_timeout="0")

@@ -54,6 +54,10 @@ def phases(n: int) -> np.ndarray:
 @tool
 def refuse() -> int:
     raise ToolError("not today", "NOT_FOUND")
+
+@tool
+def again() -> int:
+    raise ToolError("there already", "ALREADY_EXISTS")
 """
 
 
@@ -187,7 +191,12 @@ def test_wrong_tensors_name_their_input(client: Any) -> None:
     ]:
         with pytest.raises(InferenceServerException, match=f"INVALID_ARGUMENT.*{text}"):
             client.infer("scale", inputs)
-    for name, code in [("refuse", "NOT_FOUND"), ("missing", "NOT_FOUND"), ("rows", "FAILED_PRECONDITION")]:
+    for name, code in [
+        ("refuse", "NOT_FOUND"),
+        ("again", "ALREADY_EXISTS"),
+        ("missing", "NOT_FOUND"),
+        ("rows", "FAILED_PRECONDITION"),
+    ]:
         inputs = [tensor("array", numpy.ones((2, 2)))] if name == "rows" else []
         with pytest.raises(InferenceServerException, match=code):
             client.infer(name, inputs)

@@ -23,7 +23,7 @@ from ropewalk.serving import Server, ServingError, tool
 Make = Callable[..., Server]
 
 TOOLS = '''
-import itertools, os
+import itertools, os, time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -98,6 +98,22 @@ class Brief:
 
     def __exit__(self, *_: object) -> None:
         self.gate.mark("left")
+
+@tool(session=True, grace="9 s")
+class Patient:
+    def __init__(self, folder: str) -> None:
+        self.gate = Gate(Path(folder))
+
+    def work(self) -> None:
+        self.gate.mark("works")
+        while not ropewalk.current_task().cancelled:
+            time.sleep(0.002)
+        # Longer than a call may take to stop where its tool says nothing.
+        time.sleep(0.1)
+        self.gate.mark("stopped")
+
+    def close(self) -> None:
+        self.gate.mark("closed")
 
 @tool(session=True, timeout=0.5)
 class Limited:
@@ -420,12 +436,47 @@ def test_ending_a_session_cancels_its_call(own: Server, gate: Gate) -> None:
     caller = threading.Thread(target=lambda: came.append(post(own, f"{path}/polite")))
     caller.start()
     [pid] = until(lambda: gate.marks("begun"))
-    assert ask(own, "DELETE", path).status == 204
+    said = ask(own, "DELETE", path)
     caller.join()
     assert (came[0].status, came[0].error["code"]) == (499, "CANCELLED")
-    # A call that does not stop in time takes its object with it.
-    assert gate.marks("closed") or not is_alive(pid)
+    if gate.marks("closed"):
+        assert said.status == 204
+    else:
+        # A call that does not stop in time takes its object with it.
+        assert not is_alive(pid)
+        assert (said.status, said.error["code"]) == (503, "UNAVAILABLE")
     until(lambda: at_rest(own))
+
+
+def test_an_end_that_did_not_run_is_no_end_that_went_well(own: Server, gate: Gate) -> None:
+    path = opened(own, folder=str(gate.folder))
+    caller = threading.Thread(target=post, args=(own, f"{path}/busy"))
+    caller.start()
+    [pid] = until(lambda: gate.marks("busy"))
+    said = ask(own, "DELETE", path)
+    caller.join()
+    assert (said.status, said.error["code"]) == (503, "UNAVAILABLE")
+    assert said.error["message"].startswith("the session is over, but the end of its object did not run: ")
+    until(lambda: not is_alive(pid))
+    assert gate.marks("closed") == []
+    assert ask(own, "DELETE", path).status == 404
+    # So it is with a worker that is gone before.
+    path = opened(own, folder=str(gate.folder))
+    pid = post(own, f"{path}/process").json
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: not is_alive(pid))
+    said = ask(own, "DELETE", path)
+    assert (said.status, said.error["code"]) == (503, "UNAVAILABLE")
+
+
+def test_an_end_waits_for_a_call_that_stops_within_its_grace(own: Server, gate: Gate) -> None:
+    path = opened(own, "Patient", folder=str(gate.folder))
+    caller = threading.Thread(target=post, args=(own, f"{path}/work"))
+    caller.start()
+    until(lambda: gate.marks("works"))
+    assert ask(own, "DELETE", path).status == 204
+    caller.join()
+    assert len(gate.marks("stopped")) == len(gate.marks("closed")) == 1
 
 
 def test_a_limit_of_a_session_is_one_of_each_call(own: Server, gate: Gate) -> None:

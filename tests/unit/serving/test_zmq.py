@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import itertools
 import json
+import os
+import socket
+import stat
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -205,6 +208,56 @@ def test_callers_need_a_token(tmp_path: Path, make_server: Callable[..., Server]
         assert client.receive() == (b"2", b"result", {"user": "me"})
     finally:
         client.close()
+
+
+def test_the_file_of_an_endpoint_is_for_the_user_alone_and_goes_with_its_server(
+    tmp_path: Path, make_server: Callable[..., Server]
+) -> None:
+    folder = tmp_path / "sockets"
+    folder.mkdir()
+    path = folder / "tools"
+    endpoint = f"ipc://{path}"
+    before = os.umask(0)
+    try:
+        server = make_server(zmq=endpoint)
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    with pytest.raises(ServingError, match=r"zmq: the socket .* is taken: another server listens there"):
+        make_server(zmq=endpoint)
+    client = Client(endpoint)
+    try:
+        client.send(b"1", "add", {"a": 1})
+        assert client.receive() == (b"1", b"result", 2)
+    finally:
+        client.close()
+    assert server.drain(60)
+    assert [*folder.iterdir()] == []
+
+
+def test_a_file_that_is_no_socket_is_left_where_it_is(
+    tmp_path: Path, make_server: Callable[..., Server]
+) -> None:
+    path = tmp_path / "precious"
+    path.write_text("as it was")
+    with pytest.raises(ServingError, match="there is a file that is none"):
+        make_server(zmq=f"ipc://{path}")
+    assert path.read_text() == "as it was"
+    # Nothing of a server that is gone without a word is in the way.
+    dead = tmp_path / "dead"
+    with socket.socket(socket.AF_UNIX) as left:
+        left.bind(str(dead))
+    server = make_server(zmq=f"ipc://{dead}")
+    assert server.zmq == f"ipc://{dead}"
+
+
+def test_an_abstract_name_needs_tokens(tmp_path: Path, make_server: Callable[..., Server]) -> None:
+    endpoint = f"ipc://@{tmp_path}"
+    with pytest.raises(ServingError, match="is open to other users of this machine"):
+        make_server(zmq=endpoint)
+    tokens = tmp_path / "tokens"
+    tokens.write_text("token-secret-of-all\n")
+    assert make_server(zmq=endpoint, token_file=tokens).zmq == endpoint
 
 
 CLIENTS = """

@@ -21,8 +21,9 @@ use tokio::time::{sleep_until, timeout_at};
 
 use self::queue::{Item, Next, Queue};
 use crate::call::{Answer, Beside, Form, Items, Readiness, Request, Runner, Seat};
+use crate::deadline::Deadline;
 use crate::depth;
-use crate::failed::{Code, Failed, Shed};
+use crate::failed::{Failed, Shed};
 use crate::telemetry::{Now, Watched};
 use crate::tool::{Batch, SessionTool, Tool};
 
@@ -109,17 +110,12 @@ impl Drop for Waiting<'_> {
     }
 }
 
-fn too_late() -> Failed {
-    Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed")
-}
-
 impl Bound {
     async fn call(self, request: Request) -> Result<Answer, Failed> {
         let came = Instant::now();
-        let own = self.tool.deadline.and_then(|time| came.checked_add(time));
-        let deadline = request.deadline.into_iter().chain(own).min();
-        if deadline.is_some_and(|at| at <= came) {
-            return Err(too_late().shed(Shed::Deadline));
+        let deadline = Deadline::first(request.deadline, self.tool.deadline, came);
+        if let Some(deadline) = deadline.filter(|deadline| deadline.at <= came) {
+            return Err(deadline.passed().shed(Shed::Deadline));
         }
         let (answer, answered) = oneshot::channel();
         let Request { form, arguments, beside, metadata, watched, .. } = request;
@@ -130,15 +126,15 @@ impl Bound {
         let waiting = Waiting { queue: &self.queue, number };
         self.go();
         let done = match deadline {
-            Some(at) => timeout_at(at.into(), answered).await,
+            Some(deadline) => timeout_at(deadline.at.into(), answered).await.map_err(|_| deadline.passed()),
             None => Ok(answered.await),
         };
         match done {
             Ok(Ok(result)) => result,
             Ok(Err(_)) => Err(Failed::leaving()),
-            Err(_) => {
+            Err(passed) => {
                 let unbegun = waiting.queue.remove(number).is_some();
-                Err(if unbegun { too_late().shed(Shed::Deadline) } else { too_late() })
+                Err(if unbegun { passed.shed(Shed::Deadline) } else { passed })
             }
         }
     }

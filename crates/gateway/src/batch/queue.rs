@@ -8,6 +8,7 @@ use ropewalk_sync::Mutex;
 use tokio::sync::oneshot;
 
 use crate::call::{Answer, Beside, Form};
+use crate::deadline::Deadline;
 use crate::failed::Failed;
 use crate::telemetry::Watched;
 use crate::tool::Batch;
@@ -21,8 +22,8 @@ pub(super) struct Item {
     pub(super) arguments: Bytes,
     pub(super) beside: Beside,
     pub(super) metadata: Bytes,
-    /// When its caller gives up.
-    pub(super) deadline: Option<Instant>,
+    /// When its time is up.
+    pub(super) deadline: Option<Deadline>,
     pub(super) came: Instant,
     pub(super) watched: Watched,
     pub(super) answer: oneshot::Sender<Result<Answer, Failed>>,
@@ -150,7 +151,7 @@ impl State {
                 break;
             }
             let Some((number, item)) = self.items.pop_front() else { break };
-            if item.answer.is_closed() || item.deadline.is_some_and(|at| at <= now) {
+            if item.answer.is_closed() || item.deadline.is_some_and(|deadline| deadline.at <= now) {
                 passed.push((number, item));
                 continue;
             }

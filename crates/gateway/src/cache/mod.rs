@@ -20,7 +20,8 @@ use tokio::time::timeout_at;
 
 use self::kept::{Kept, Key};
 use crate::call::{Answer, Items, Readiness, Request, Runner, Seat};
-use crate::failed::{Code, Failed, Shed};
+use crate::deadline::Deadline;
+use crate::failed::{Failed, Shed};
 use crate::telemetry::{Lookup, Now, PARENT, STATE};
 use crate::tool::SessionTool;
 
@@ -73,16 +74,12 @@ fn metadata(said: &Bytes) -> Bytes {
     }
 }
 
-fn too_late() -> Failed {
-    Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed")
-}
-
 impl Shared {
     async fn call(self: Arc<Self>, ttl: Duration, request: Request) -> Result<Answer, Failed> {
         let now = Instant::now();
         let (deadline, watched) = (request.deadline, request.watched.clone());
-        if deadline.is_some_and(|at| at <= now) {
-            return Err(too_late().shed(Shed::Deadline));
+        if let Some(deadline) = deadline.filter(|deadline| deadline.at <= now) {
+            return Err(deadline.passed().shed(Shed::Deadline));
         }
         let key = Key::new(&request, metadata(&request.metadata));
         let (flight, found) = {
@@ -135,10 +132,12 @@ impl Shared {
     }
 }
 
-async fn wait(flight: Joint<Flight>, deadline: Option<Instant>) -> Result<Answer, Failed> {
+async fn wait(flight: Joint<Flight>, deadline: Option<Deadline>) -> Result<Answer, Failed> {
     match deadline {
         None => flight.await,
-        Some(at) => timeout_at(at.into(), flight).await.unwrap_or_else(|_| Err(too_late())),
+        Some(deadline) => {
+            timeout_at(deadline.at.into(), flight).await.unwrap_or_else(|_| Err(deadline.passed()))
+        }
     }
 }
 

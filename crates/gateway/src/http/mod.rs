@@ -1,6 +1,7 @@
 //! HTTP: tools by POST, streams as server-sent events or JSON Lines, and what operators ask for.
 
 mod answers;
+mod asked;
 mod npy;
 mod openapi;
 mod sessions;
@@ -15,6 +16,7 @@ use axum::routing::{get, post};
 use http::StatusCode;
 
 pub(crate) use answers::{document, whole_seconds};
+pub(crate) use asked::{Path, Query};
 pub(crate) use tools::{CACHE, TIMEOUT, after, not_allowed, read, text_of};
 
 use crate::call::Runner;

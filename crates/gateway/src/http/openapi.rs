@@ -45,17 +45,19 @@ pub(super) fn document<'a>(
 }
 
 /// Why a call has no result, by its status.
-const FAILURES: [(&str, &str); 12] = [
-    ("400", "The request is malformed."),
+const FAILURES: [(&str, &str); 14] = [
+    ("400", "The request is malformed, or the tool says that it cannot be met."),
     ("401", "The caller did not say who it is."),
     ("403", "The caller may not do this."),
     ("408", "The body did not come in time."),
+    ("409", "The tool says that it is there already, or that another caller was faster."),
     ("413", "The body is larger than the server takes."),
     ("415", "The body is of a media type that is not read."),
     ("422", "The arguments do not fit, or the tool says so: each violation names a field."),
     ("429", "The server is full: try again after some seconds."),
     ("499", "The call was cancelled."),
     ("500", "The tool raised, or its result cannot be written."),
+    ("501", "The tool says that it does not do that."),
     ("503", "The tool's worker died, or the server leaves: the call may be tried again."),
     ("504", "The time of the caller, or that of the tool, is up."),
 ];

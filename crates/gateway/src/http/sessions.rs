@@ -3,16 +3,17 @@
 use std::sync::Arc;
 
 use axum::body::Body;
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::header::{HeaderValue, LOCATION};
 use http::{Extensions, HeaderMap, Request as HttpRequest, StatusCode};
 use serde_json::{Value, json};
 
-use super::{Catalog, Shared, npy, tools};
+use super::{Catalog, Path, Shared, npy, tools};
 use crate::arrays::Given;
 use crate::call::{Form, Request};
 use crate::clients::Caller;
+use crate::deadline::Deadline;
 use crate::failed::{Code, Failed};
 use crate::sessions::{Entered, Owner, method};
 use crate::telemetry::{Ended, Protocol, Watched};
@@ -155,7 +156,7 @@ async fn read(
 ) -> Result<(HeaderMap, Request), Failed> {
     let (parts, body) = request.into_parts();
     let form = tools::form_of(&parts.headers)?;
-    let deadline = tools::deadline(&parts.headers)?;
+    let deadline = tools::deadline(&parts.headers)?.map(Deadline::from);
     let metadata = tools::metadata(&parts.headers, watched);
     let arguments = tools::read(body, shared.largest, shared.patience).await?;
     // What opens or ends a session may have no body.

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use axum::body::{Body, Bytes};
-use axum::extract::{Path, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
@@ -19,9 +19,10 @@ use serde_json::json;
 use serde_json::value::RawValue;
 use tokio::time::timeout;
 
-use super::{Shared, answers, npy, sessions};
+use super::{Path, Shared, answers, npy, sessions};
 use crate::call::{Answer, Form, Items, Request};
 use crate::clients::Caller;
+use crate::deadline::Deadline;
 use crate::failed::{Code, Failed, shortened};
 use crate::telemetry::{Protocol, Watched};
 use crate::tool::Tool;
@@ -84,7 +85,7 @@ async fn called(
 ) -> Result<Response, Failed> {
     let (parts, body) = request.into_parts();
     let form = form_of(&parts.headers)?;
-    let deadline = deadline(&parts.headers)?;
+    let deadline = deadline(&parts.headers)?.map(Deadline::from);
     let metadata = metadata(&parts.headers, watched);
     let arguments = read(body, shared.largest, shared.patience).await?;
     let given = npy::given(form, arguments, &parts.headers, tool.streams)?;

@@ -18,6 +18,7 @@ use super::model::{Model, Tensor};
 use super::{inputs, outputs};
 use crate::call::{Answer, Request};
 use crate::clients::{Caller, Shown};
+use crate::deadline::Deadline;
 use crate::failed::{Code, Failed};
 use crate::generated::inference as proto;
 use crate::http::Shared;
@@ -98,7 +99,7 @@ impl Models {
                 arguments: given.arguments,
                 beside: given.beside,
                 metadata,
-                deadline: context.deadline(),
+                deadline: context.deadline().map(Deadline::from),
                 reports: None,
                 watched: watched.clone(),
             })

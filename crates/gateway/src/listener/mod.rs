@@ -38,6 +38,7 @@ use self::idle::Streamed;
 use self::patient::Patient;
 use self::rest::{Bounds, Whole};
 use self::socket::Socket;
+pub(crate) use self::socket::{SocketFile, open as open_socket};
 use self::stream::{Carrier, Stream};
 use self::streams::{Streams, watched};
 pub use self::tls::Tls;
@@ -78,7 +79,8 @@ impl Source {
 
     /// Listens at a unix socket.
     pub(crate) fn unix(path: &Path) -> io::Result<Self> {
-        socket::open(path).map(Self::Unix)
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("unix: {error}"));
+        socket::open(path).map(Self::Unix).map_err(named)
     }
 
     /// Takes a connection, whose client may leave what is written to it for so long.

@@ -1,11 +1,11 @@
-//! The unix socket: its file belongs to this server alone, and only its user may connect.
+//! A unix socket: its file belongs to this server alone, and only its user may connect.
 
 use std::ffi::OsString;
 use std::fs::{self, File, Metadata, OpenOptions, Permissions};
 use std::io::{self, ErrorKind};
 use std::os::fd::AsFd as _;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, OpenOptionsExt as _, PermissionsExt as _};
-use std::os::unix::net::UnixStream as Probe;
+use std::os::unix::net::{UnixListener as Plain, UnixStream as Probe};
 use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -20,16 +20,23 @@ const BACKLOG: u32 = 1024;
 /// How long other servers may hold the lock, which open a socket at the same path.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A socket that listens. Its file is removed with it, unless another has taken its place.
+/// A socket that listens.
 #[derive(Debug)]
 pub(crate) struct Socket {
+    /// Before the listener, which is closed after it: another server finds no dead socket meanwhile.
+    file: SocketFile,
     listener: UnixListener,
+}
+
+/// The file of a socket that listens. It is removed with this, unless another has taken its place.
+#[derive(Debug)]
+pub(crate) struct SocketFile {
     path: PathBuf,
     /// The file's device and number.
     own: (u64, u64),
 }
 
-impl Drop for Socket {
+impl Drop for SocketFile {
     fn drop(&mut self) {
         if fs::symlink_metadata(&self.path).is_ok_and(|found| (found.dev(), found.ino()) == self.own) {
             // What cannot be removed is found to be dead by the next server.
@@ -39,12 +46,17 @@ impl Drop for Socket {
 }
 
 fn wrong(path: &Path, kind: ErrorKind, what: impl std::fmt::Display) -> io::Error {
-    io::Error::new(kind, format!("unix: the socket {:?} {what}", path.display()))
+    io::Error::new(kind, format!("the socket {:?} {what}", path.display()))
 }
 
 impl Socket {
     pub(super) async fn accept(&self) -> io::Result<UnixStream> {
         Ok(self.listener.accept().await?.0)
+    }
+
+    /// The listener for another one's loop, and its file.
+    pub(crate) fn into_parts(self) -> io::Result<(Plain, SocketFile)> {
+        Ok((self.listener.into_std()?, self.file))
     }
 }
 
@@ -53,7 +65,7 @@ impl Socket {
 /// # Errors
 ///
 /// When another server listens there, or the path is none for a socket.
-pub(super) fn open(path: &Path) -> io::Result<Socket> {
+pub(crate) fn open(path: &Path) -> io::Result<Socket> {
     let refused = |error: io::Error| wrong(path, error.kind(), format_args!("cannot be opened: {error}"));
     // Of two servers that find a dead socket, one would remove the other's.
     let _lock = Lock::take(path).map_err(refused)?;
@@ -65,7 +77,8 @@ pub(super) fn open(path: &Path) -> io::Result<Socket> {
     // until the socket listens, every connection is refused.
     fs::set_permissions(path, Permissions::from_mode(MODE)).map_err(refused)?;
     let listener = socket.listen(BACKLOG).map_err(refused)?;
-    Ok(Socket { listener, path: path.to_owned(), own: (bound.dev(), bound.ino()) })
+    let file = SocketFile { path: path.to_owned(), own: (bound.dev(), bound.ino()) };
+    Ok(Socket { file, listener })
 }
 
 /// The right to open a socket at a path, until this is dropped. It is a file beside the socket, which only the user may
@@ -254,7 +267,7 @@ mod tests {
         assert_eq!(fs::read(&path).expect("read"), b"precious");
         for wrong in [folder.0.join("none").join("s"), folder.0.join("x".repeat(200))] {
             let error = open(&wrong).expect_err("refused").to_string();
-            assert!(error.starts_with("unix: the socket \"/"), "{error}");
+            assert!(error.starts_with("the socket \"/"), "{error}");
         }
     }
 }

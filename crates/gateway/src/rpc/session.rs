@@ -17,6 +17,7 @@ use super::proto::session_response::Kind as Said;
 use super::{given, proto, protocol, request, value, violations};
 use crate::call::Request;
 use crate::clients::{Caller, Shown};
+use crate::deadline::OF_CALLER;
 use crate::failed::{Code, Failed};
 use crate::http::Shared;
 use crate::sessions::{Entered, Owner, Session, method};
@@ -177,7 +178,7 @@ impl Conversation {
                     }
                 },
                 () = passed(deadline) => {
-                    let failed = Failed::new(Code::DeadlineExceeded, "the caller's deadline has passed");
+                    let failed = Failed::new(Code::DeadlineExceeded, OF_CALLER);
                     return (Ended::Closed, Some(failed.into()));
                 }
             }

@@ -245,8 +245,21 @@ async fn a_session_that_is_lost_says_so_once() {
     let gone = scene.sessions.find(session.id(), &Owner::default()).expect_err("it is gone");
     assert_eq!(gone.code, Code::NotFound);
     // Nothing is left whose end could be called.
-    scene.sessions.end(&session, Ended::Closed).await.expect("it has ended");
+    let failed = scene.sessions.end(&session, Ended::Closed).await.expect_err("its object has not ended");
+    assert_eq!(failed.code, Code::Unavailable);
     assert_eq!(scene.seen.closed.load(Ordering::SeqCst), 0);
+}
+
+#[tokio::test]
+async fn an_end_that_cannot_run_is_no_end_that_went_well() {
+    let scene = Scene::new(1);
+    let session = scene.open(&Owner::default()).await.expect("it opens");
+    // The worker is gone, and the table has not noticed.
+    scene.seen.lost.store(true, Ordering::SeqCst);
+    let failed = scene.sessions.end(&session, Ended::Closed).await.expect_err("its object has not ended");
+    let text = "the session is over, but the end of its object did not run: the worker is gone";
+    assert_eq!((failed.code, &*failed.message), (Code::Unavailable, text));
+    assert_eq!((scene.active(), scene.seen.closed.load(Ordering::SeqCst)), (0, 0));
 }
 
 #[tokio::test]

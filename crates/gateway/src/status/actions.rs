@@ -4,7 +4,7 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use axum::body::Body;
-use axum::extract::{Path, Query, State};
+use axum::extract::State;
 use axum::response::{IntoResponse as _, Response};
 use http::StatusCode;
 use http::request::Parts;
@@ -17,7 +17,7 @@ use super::wishes::Wish;
 use super::{NO_OPERATOR, Status, json as answered};
 use crate::clients::Caller;
 use crate::failed::{Code, Failed};
-use crate::http::read;
+use crate::http::{Path, Query, read};
 
 /// Bytes of a body.
 const LARGEST: usize = 1024;

@@ -70,8 +70,16 @@ pub(super) struct Inspector {
 #[derive(Debug)]
 struct Connection {
     stream: UnixStream,
-    /// Where what it writes goes; nowhere while it was asked for nothing.
-    sink: Mutex<Option<mpsc::Sender<Bytes>>>,
+    sink: Mutex<Sink>,
+}
+
+/// Where what a worker writes goes.
+#[derive(Debug, Default)]
+struct Sink {
+    /// Nowhere while it was asked for nothing.
+    to: Option<mpsc::Sender<Bytes>>,
+    /// Whether the worker is gone, and writes nothing more.
+    is_over: bool,
 }
 
 /// What is to be seen.
@@ -184,7 +192,7 @@ impl Inspector {
         let connection = self.connections.lock().get(&worker.pid).cloned();
         let connection =
             connection.ok_or_else(|| unable("the worker has not connected to the server yet"))?;
-        let mut answers = connection.ask().ok_or_else(|| unable("another look into this worker goes on"))?;
+        let mut answers = connection.ask()?;
         let number = self.looks.fetch_add(1, Ordering::Relaxed) + 1;
         if let Some(found) = answers.by_python(&worker, number, look).await? {
             return Ok(Seen { by: "python", note: None, found });
@@ -206,11 +214,15 @@ impl Worker<'_> {
     fn signal(&self, signal: i32) -> Result<(), Failed> {
         match self.engine.signal_worker(self.number, signal) {
             Signalled::Sent => Ok(()),
-            Signalled::Gone => Err(Failed::new(Code::NotFound, "the worker is gone")),
+            Signalled::Gone => Err(gone()),
             Signalled::Deaf => Err(unable("the worker's program has taken the signal's handler away")),
             Signalled::Stopped => Err(unable("the worker is stopped, by a signal or a debugger")),
         }
     }
+}
+
+fn gone() -> Failed {
+    Failed::new(Code::NotFound, "the worker is gone")
 }
 
 fn unable(why: &'static str) -> Failed {
@@ -218,14 +230,23 @@ fn unable(why: &'static str) -> Failed {
 }
 
 impl Connection {
-    /// Reads what the worker writes, until it is gone.
+    /// Reads what the worker writes, until it is gone: then a look ends that waits for more.
     async fn read(&self) {
+        self.pass_on().await;
+        let mut sink = self.sink.lock();
+        sink.is_over = true;
+        let to = sink.to.take();
+        drop(sink);
+        drop(to);
+    }
+
+    async fn pass_on(&self) {
         let mut buffer = vec![0; 16 << 10];
         while self.stream.readable().await.is_ok() {
             match self.stream.try_read(&mut buffer) {
                 Ok(0) => return,
                 Ok(length) => {
-                    let sink = self.sink.lock().clone();
+                    let sink = self.sink.lock().to.clone();
                     // What no look reads in time is lost to it.
                     if let (Some(sink), Some(part)) = (sink, buffer.get(..length)) {
                         let _ = sink.try_send(Bytes::copy_from_slice(part));
@@ -237,16 +258,19 @@ impl Connection {
         }
     }
 
-    /// From now on its words go to the caller; `None` if they go to another.
-    fn ask(self: &Arc<Self>) -> Option<Answers> {
+    /// From now on its words go to the caller. It fails if they go to another, or the worker is gone.
+    fn ask(self: &Arc<Self>) -> Result<Answers, Failed> {
         let (sender, parts) = mpsc::channel(PARTS);
         let mut sink = self.sink.lock();
-        if sink.is_some() {
-            return None;
+        if sink.is_over {
+            return Err(gone());
         }
-        *sink = Some(sender);
+        if sink.to.is_some() {
+            return Err(unable("another look into this worker goes on"));
+        }
+        sink.to = Some(sender);
         drop(sink);
-        Some(Answers { connection: Arc::clone(self), parts, text: Vec::new() })
+        Ok(Answers { connection: Arc::clone(self), parts, text: Vec::new() })
     }
 }
 
@@ -261,8 +285,8 @@ struct Answers {
 
 impl Drop for Answers {
     fn drop(&mut self) {
-        let sink = self.connection.sink.lock().take();
-        drop(sink);
+        let to = self.connection.sink.lock().to.take();
+        drop(to);
     }
 }
 
@@ -324,6 +348,10 @@ impl Answers {
     /// The text of a dump; empty if the worker writes none.
     async fn dump(&mut self, worker: &Worker<'_>) -> Result<String, Failed> {
         self.text.clear();
+        // A process that has ended is there, and can be signalled, until the pool has noticed.
+        if self.parts.is_closed() {
+            return Err(gone());
+        }
         worker.signal(DUMP)?;
         if self.more(Instant::now() + DUMP_PATIENCE).await {
             while self.more(Instant::now() + DUMP_SILENCE).await {}
@@ -380,7 +408,8 @@ mod tests {
     async fn only_the_line_that_answers_a_look_is_taken() {
         let (connection, mut worker) = connected();
         let mut answers = connection.ask().expect("it is free");
-        assert!(connection.ask().is_none(), "one look at a time");
+        let refused = connection.ask().expect_err("one look at a time");
+        assert_eq!(refused.code, Code::FailedPrecondition);
         worker
             .write_all(b"Thread 0x1\n{\"look\": 1, \"begun\": true}\n{\"look\": 2, \"sam")
             .expect("written");
@@ -388,7 +417,22 @@ mod tests {
         let line = answers.line(2, Instant::now() + Duration::from_secs(20)).await.expect("a line");
         assert_eq!((line.begun, line.found.samples), (false, 3));
         drop(answers);
-        assert!(connection.ask().is_some());
+        assert!(connection.ask().is_ok());
+    }
+
+    #[tokio::test]
+    async fn a_look_into_a_worker_that_ends_is_over_with_it() {
+        let (connection, mut worker) = connected();
+        let mut answers = connection.ask().expect("it is free");
+        worker.write_all(b"{\"look\": 1, \"begun\": true}\n").expect("written");
+        let end = Instant::now() + Duration::from_secs(600);
+        assert!(answers.line(1, end).await.is_some_and(|line| line.begun));
+        drop(worker);
+        let answered = tokio::time::timeout(Duration::from_secs(60), answers.line(1, end)).await;
+        assert!(answered.expect("it waits for a worker that is gone").is_none());
+        assert!(answers.parts.is_closed());
+        drop(answers);
+        assert_eq!(connection.ask().expect_err("the worker is gone").code, Code::NotFound);
     }
 
     #[tokio::test]

@@ -145,8 +145,8 @@ struct OfProtocol {
 
 /// Whether a call ended so for a fault of the tool or the server, or for want of time.
 pub(super) fn is_fault(code: Option<Code>) -> bool {
-    let faults = [Code::Unknown, Code::Internal, Code::Unavailable, Code::DeadlineExceeded];
-    code.is_some_and(|code| faults.contains(&code))
+    use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unknown};
+    matches!(code, Some(Unknown | Internal | Unavailable | DeadlineExceeded | DataLoss))
 }
 
 fn place(code: Option<Code>) -> usize {

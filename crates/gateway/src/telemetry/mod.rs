@@ -328,7 +328,7 @@ impl Telemetry {
 /// How grave the end of a call is, for the operator of the server.
 fn gravity(code: Option<Code>) -> Gravity {
     match code {
-        Some(Code::Unknown | Code::Internal) => Gravity::Error,
+        Some(Code::Unknown | Code::Internal | Code::DataLoss) => Gravity::Error,
         Some(Code::Unavailable | Code::DeadlineExceeded) => Gravity::Warning,
         // A server that sheds load must not have more to write the more it sheds: that is counted.
         _ => Gravity::Info,

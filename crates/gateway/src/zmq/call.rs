@@ -15,6 +15,7 @@ use super::envelope::{self, Writing};
 use crate::arrays::Given;
 use crate::call::Request;
 use crate::clients::{Shown, Stranger};
+use crate::deadline::Deadline;
 use crate::failed::{Code, Failed};
 use crate::rpc;
 use crate::telemetry::{PARENT, Protocol, STATE};
@@ -167,7 +168,7 @@ impl Call {
             arguments,
             beside,
             metadata,
-            deadline,
+            deadline: deadline.map(Deadline::from),
             reports: None,
             watched: watched.clone(),
         };

@@ -2,6 +2,10 @@
 //!
 //! A thread has the socket, because only one may call it. It reads messages, which become calls on the server's
 //! runtime, and sends what these leave in the [`Table`], which wakes it.
+//!
+//! The file of an `ipc://` endpoint is opened as that of the server's unix socket is: for the user alone, and under a
+//! lock. The ROUTER takes the descriptor, because ZeroMQ's own way takes the path from the socket that listens there,
+//! and leaves the mode of the file to the umask.
 
 mod call;
 mod clients;
@@ -9,6 +13,7 @@ mod envelope;
 
 use std::collections::VecDeque;
 use std::io;
+use std::net::IpAddr;
 use std::os::fd::{AsFd as _, AsRawFd as _};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -16,7 +21,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
-use ropewalk_messaging::endpoint::Endpoint;
+use ropewalk_messaging::endpoint::{Endpoint, IpcEndpoint};
 use ropewalk_messaging::{Context, Events, Frame, PollItem, Socket, SocketType, Target, errno, option, poll};
 use ropewalk_os::eventfd::EventFd;
 use ropewalk_sync::Mutex;
@@ -28,6 +33,7 @@ use self::envelope::Message;
 use crate::clients::Peer;
 use crate::failed::{Failed, Shed};
 use crate::http::Shared;
+use crate::listener::{SocketFile, open_socket};
 use crate::telemetry::Protocol;
 
 /// How often the thread looks whether the server leaves, and which clients take nothing.
@@ -60,6 +66,8 @@ pub(crate) struct Zmq {
     handle: Handle,
     wake: EventFd,
     clients: Mutex<Table>,
+    /// The file of the endpoint, until the server has left.
+    file: Mutex<Option<SocketFile>>,
     /// Set when no more calls are taken. Orders nothing: relaxed.
     leaving: AtomicBool,
 }
@@ -104,7 +112,7 @@ impl Zmq {
     ///
     /// # Errors
     ///
-    /// When the endpoint cannot be bound, or is open to other machines and callers need no token.
+    /// When the endpoint cannot be bound, or is open to other machines or users and callers need no token.
     pub(crate) fn start(
         shared: Arc<Shared>,
         handle: Handle,
@@ -121,25 +129,40 @@ impl Zmq {
                 return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
             }
         };
-        if shared.roster.is_open() && !address.is_none_or(|address| address.is_loopback()) {
+        if shared.roster.is_open()
+            && let Some(others) = open_to(&parsed, address)
+        {
             let text = format!(
-                "{endpoint} is open to other machines, and every caller would be served: give callers tokens"
+                "{endpoint} is open to {others}, and every caller would be served: give callers tokens"
             );
             return Err(io::Error::new(io::ErrorKind::InvalidInput, text));
         }
+        let named = |error: io::Error| io::Error::new(error.kind(), format!("zmq: {error}"));
+        let (listener, file) = match &parsed {
+            Endpoint::Ipc(IpcEndpoint::Path(path)) => {
+                let _within = handle.enter();
+                let (listener, file) = open_socket(path).map_err(named)?.into_parts().map_err(named)?;
+                (Some(listener), Some(file))
+            }
+            _ => (None, None),
+        };
         let context = Context::new();
         let socket = context.socket(SocketType::Router).map_err(failed)?;
         set_options(&socket, shared.largest, limits).map_err(failed)?;
+        if let Some(listener) = &listener {
+            socket.set(option::USE_FD, &listener.as_raw_fd().to_ne_bytes()).map_err(failed)?;
+        }
         socket.bind(endpoint).map_err(|error| io::Error::other(format!("{endpoint}: {error}")))?;
         let bound = match socket.get(option::LAST_ENDPOINT).map_err(failed)? {
             ropewalk_messaging::Value::Bytes(bytes) => String::from_utf8_lossy(&bytes).into_owned(),
             _ => endpoint.to_owned(),
         };
         let wake = EventFd::new()?;
-        let (clients, leaving) = (Mutex::new(Table::new(limits.patience)), AtomicBool::new(false));
+        let (clients, file) = (Mutex::new(Table::new(limits.patience)), Mutex::new(file));
+        let leaving = AtomicBool::new(false);
         // Rates of addresses are for servers without clients, which only this machine reaches.
         let peer = Peer { address, ..Peer::default() };
-        let zmq = Arc::new(Self { shared, peer, handle, wake, clients, leaving });
+        let zmq = Arc::new(Self { shared, peer, handle, wake, clients, file, leaving });
         let serving = Arc::clone(&zmq);
         thread::Builder::new().name(String::from("ropewalk-zmq")).spawn(move || {
             // Errors of the socket end it, and with it the thread: it is closed by no other.
@@ -185,8 +208,10 @@ impl Zmq {
         self.clients.lock().is_idle()
     }
 
-    /// The thread leaves: what runs is given up.
+    /// The thread leaves: what runs is given up, and the endpoint's file goes.
     fn end(&self) {
+        let file = self.file.lock().take();
+        drop(file);
         let clients = self.clients.lock().clear();
         clients.iter().for_each(Client::give_up);
     }
@@ -249,6 +274,16 @@ impl Zmq {
             }
             Err((id, failed)) => peer.refuse(&id, &failed),
         }
+    }
+}
+
+/// Who else than programs of the same user could connect, if callers need no token to be served there.
+fn open_to(endpoint: &Endpoint, address: Option<IpAddr>) -> Option<&'static str> {
+    match (endpoint, address) {
+        // An abstract name has no owner and no mode.
+        (Endpoint::Ipc(IpcEndpoint::Abstract(_)), _) => Some("other users of this machine"),
+        (_, Some(address)) if !address.is_loopback() => Some("other machines"),
+        _ => None,
     }
 }
 

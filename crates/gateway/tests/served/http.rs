@@ -278,3 +278,29 @@ async fn a_page_of_another_site_is_refused() {
         assert_eq!(said.status, status);
     }
 }
+
+#[tokio::test]
+async fn a_refusal_of_a_page_says_what_to_do() {
+    let (local, _) = server(|_| {});
+    let (known, _) = server(|settings| settings.clients = Clients::of_tokens(["secret"]).into());
+    let text = |said: Said| {
+        assert_eq!(said.status, StatusCode::FORBIDDEN);
+        said.json().pointer("/error/message").and_then(Value::as_str).unwrap_or_default().to_owned()
+    };
+    // A front end of its own, whether callers have tokens or not.
+    for server in [&local, &known] {
+        let head = [("origin", "http://localhost:3000"), ("authorization", "Bearer secret")];
+        let said = text(ask(server, "POST", "/v1/tools/echo", &head, b"{}").await);
+        assert!(said.contains("another site") && said.contains("under one host"), "{said}");
+    }
+    // A proxy that keeps the host, for a page of that host and for a client that is no browser.
+    let host = ("host", "tools.example.org");
+    let page = [host, ("origin", "https://tools.example.org")];
+    for (method, head) in [("POST", &page[..]), ("GET", &page[..1])] {
+        let path = if method == "GET" { "/v1/tools" } else { "/v1/tools/echo" };
+        let said = text(ask(&local, method, path, head, b"{}").await);
+        assert!(said.contains("proxy") && said.contains("--token-file"), "{said}");
+        let head = [head, &[("authorization", "Bearer secret")]].concat();
+        assert_eq!(ask(&known, method, path, &head, b"{}").await.status, StatusCode::OK);
+    }
+}

@@ -69,7 +69,7 @@ impl Runner for Stub {
                 "wait" => {
                     let mut leaving = Leaving(Arc::clone(&seen), false);
                     while !seen.open.load(Ordering::SeqCst) {
-                        if request.deadline.is_some_and(|at| at <= Instant::now()) {
+                        if request.deadline.is_some_and(|deadline| deadline.at <= Instant::now()) {
                             leaving.ended();
                             return Err(Failed::new(
                                 Code::DeadlineExceeded,

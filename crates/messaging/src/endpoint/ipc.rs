@@ -66,17 +66,18 @@ impl IpcEndpoint {
     }
 
     /// The name to listen on. A socket that is left at the path is removed, as libzmq does, even if another process
-    /// still listens on it; any other file stays, and the bind will fail.
+    /// still listens on it; any other file stays, and the bind will fail. If the program gives the descriptor
+    /// ([`USE_FD`](crate::option::USE_FD)), the file is that descriptor's, and stays.
     ///
     /// # Errors
     ///
     /// What the system refuses to make or to remove.
-    pub fn bind_name(&self) -> Result<IpcName> {
+    pub fn bind_name(&self, is_given: bool) -> Result<IpcName> {
         let name = match self {
             Self::Temporary => return temporary(),
             Self::Abstract(name) => UnixName::Abstract(name.as_bytes().to_vec()),
             Self::Path(path) => {
-                if fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
+                if !is_given && fs::symlink_metadata(path).is_ok_and(|found| found.file_type().is_socket()) {
                     match fs::remove_file(path) {
                         Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error.into()),
                         _ => {}

@@ -168,7 +168,7 @@ fn a_name_is_looked_up_in_the_families_that_are_wanted() {
 #[test]
 fn a_temporary_name_goes_with_its_owner() {
     let (one, two) =
-        (ipc("ipc://*").bind_name().expect("a name"), ipc("ipc://*").bind_name().expect("another"));
+        (ipc("ipc://*").bind_name(false).expect("a name"), ipc("ipc://*").bind_name(false).expect("another"));
     assert_ne!(one.name(), two.name());
     let UnixName::Path(path) = one.name().clone() else { panic!("a path") };
     let directory = path.parent().expect("a directory").to_owned();
@@ -181,18 +181,18 @@ fn a_temporary_name_goes_with_its_owner() {
 
 #[test]
 fn a_bind_clears_away_a_socket_and_nothing_else() {
-    let kept = ipc("ipc://*").bind_name().expect("a directory");
+    let kept = ipc("ipc://*").bind_name(false).expect("a directory");
     let UnixName::Path(path) = kept.name().clone() else { panic!("a path") };
     let endpoint = ipc(&format!("ipc://{}", path.display()));
     assert_eq!(endpoint.connect_name().expect("a name"), UnixName::Path(path.clone()));
     drop(UnixListener::bind(&path).expect("a listener"));
     assert!(path.exists(), "a listener leaves its file");
-    let name = endpoint.bind_name().expect("a name");
+    let name = endpoint.bind_name(false).expect("a name");
     assert!(!path.exists());
     fs::write(&path, "a file").expect("written");
-    assert_eq!(endpoint.bind_name().expect("a name").name(), name.name());
+    assert_eq!(endpoint.bind_name(false).expect("a name").name(), name.name());
     drop(name);
     assert_eq!(fs::read(&path).expect("still there"), b"a file");
-    let hidden = ipc("ipc://@a b").bind_name().expect("a name");
+    let hidden = ipc("ipc://@a b").bind_name(false).expect("a name");
     assert_eq!(hidden.name(), &UnixName::Abstract(b"a b".to_vec()));
 }

@@ -43,7 +43,7 @@ impl SocketState {
                 )
             }
             Endpoint::Ipc(ipc) | Endpoint::Shm(ipc) => {
-                let name = ipc.bind_name()?;
+                let name = ipc.bind_name(options.use_fd != -1)?;
                 let fd = self.listen(text, |state| net::listen_unix(name.name(), state.options.backlog))?;
                 (fd, Some(name))
             }

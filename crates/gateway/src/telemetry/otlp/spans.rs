@@ -177,5 +177,6 @@ impl Spans {
 
 /// Whether a code is an error of the server, as the semantic conventions of RPC have it.
 fn is_of_server(code: Code) -> bool {
-    matches!(code, Code::Unknown | Code::DeadlineExceeded | Code::Internal | Code::Unavailable)
+    use Code::{DataLoss, DeadlineExceeded, Internal, Unavailable, Unimplemented, Unknown};
+    matches!(code, Unknown | DeadlineExceeded | Unimplemented | Internal | Unavailable | DataLoss)
 }
