@@ -488,9 +488,9 @@ class Client:
         except TimeoutError as error:
             if until is not None and time.monotonic() >= until - _calls.LATER:
                 raise _calls.late() from None
-            raise _calls.unreached(error) from error
+            raise _calls.unreached(self._place, error) from error
         except OSError as error:
-            raise _calls.unreached(error) from error
+            raise _calls.unreached(self._place, error) from error
 
     def _give(self, connection: _Connection, *, keeps: bool) -> None:
         if keeps and not self._is_closed and len(self._idle) < _calls.MOST_IDLE:
