@@ -3,10 +3,11 @@
 //! Python says which tools there are and on which pools they run. From then on a request passes it by, but for the
 //! exception of a tool, which only Python can read.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
@@ -22,6 +23,7 @@ use ropewalk_gateway::{
 use ropewalk_os::file::duplicate;
 use ropewalk_pool::Engine;
 use ropewalk_py_pool::parent::served::{self, Served};
+use ropewalk_sync::Mutex;
 
 /// A tool as Python describes it; see `Tool` of the gateway. `call` is what the workers are to call.
 #[derive(FromPyObject)]
@@ -210,6 +212,8 @@ struct Gateway {
     cached: Arc<Cached>,
     /// How often the tools were loaded again. Orders nothing: relaxed.
     reloads: AtomicU64,
+    /// The tools of generations that were replaced, until `retire` takes them.
+    replaced: Mutex<BTreeMap<u64, Vec<Weak<Tool>>>>,
     /// Set at the end, for what waits. Orders nothing: relaxed.
     stopped: AtomicBool,
     wishes: Arc<Wishes>,
@@ -308,7 +312,7 @@ impl Gateway {
             let batched: Arc<dyn Runner> = Arc::new(Batched::new(Arc::<Generations>::clone(&generations)));
             let cached = Arc::new(Cached::new(batched, cache_size));
             let server = Server::start(&settings, tools, Arc::<Cached>::clone(&cached))?;
-            let (reloads, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
+            let (reloads, replaced, stopped) = (AtomicU64::new(0), Mutex::default(), AtomicBool::new(false));
             Ok::<_, io::Error>(Self {
                 server,
                 lines,
@@ -316,6 +320,7 @@ impl Gateway {
                 generations,
                 cached,
                 reloads,
+                replaced,
                 stopped,
                 wishes,
             })
@@ -358,20 +363,17 @@ impl Gateway {
     }
 
     /// Serves these tools of these pools in place of those that there are, once every worker is ready; what has begun
-    /// goes on. Returns when no call is left that may yet go to the workers before; false if that took longer than
-    /// `timeout`.
+    /// goes on. Gives the number of those, for `retire`.
     fn reload(
         &self,
         py: Python<'_>,
         pools: Vec<Bound<'_, PyAny>>,
         tools: Vec<Described<'_>>,
         sessions: Vec<DescribedSession<'_>>,
-        timeout: f64,
-    ) -> PyResult<bool> {
+    ) -> PyResult<u64> {
         let number = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;
         let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
         let tools = tools_of(&pools, tools, sessions, number)?;
-        let timeout = seconds("timeout", timeout)?;
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
         let reloaded = py.detach(move || {
             let engines = engines_of(engines, &self.exceptions)?;
@@ -384,22 +386,33 @@ impl Gateway {
                 thread::sleep(LOOK);
             }
             self.generations.add(number, engines);
-            let mut before = self.server.replace(tools);
+            let before = self.server.replace(tools);
             let old = self.generations.make_current(number);
             self.cached.clear();
+            self.replaced.lock().insert(old, before);
+            Ok(old)
+        });
+        reloaded.map_err(PyErr::from)
+    }
+
+    /// Returns when no call is left that may yet go to the workers of tools which were replaced, and forgets these.
+    /// False if that took longer than `timeout`, or the server has ended.
+    fn retire(&self, py: Python<'_>, number: u64, timeout: f64) -> PyResult<bool> {
+        let timeout = seconds("timeout", timeout)?;
+        Ok(py.detach(|| {
+            let mut before = self.replaced.lock().remove(&number).unwrap_or_default();
             let end = Instant::now().checked_add(timeout);
             loop {
                 before.retain(|tool| tool.strong_count() > 0);
                 let over =
                     self.stopped.load(Ordering::Relaxed) || end.is_some_and(|end| end <= Instant::now());
                 if before.is_empty() || over {
-                    self.generations.remove(old);
-                    return Ok(before.is_empty());
+                    self.generations.remove(number);
+                    return before.is_empty();
                 }
                 thread::sleep(LOOK);
             }
-        });
-        reloaded.map_err(PyErr::from)
+        }))
     }
 
     /// Ends the processes that have forked the workers of pools which are gone.

@@ -114,11 +114,11 @@ def report(what: str, error: BaseException, start: str) -> None:
     _POOLS.error("%s", what, exc_info=error, extra={_START: start})
 
 
-def fail(what: str, error: Exception) -> None:
+def fail(what: str, error: BaseException) -> None:
     """Logs that something failed, and why: the first line of the error, and the others below it, as a traceback is."""
     if not LOG.isEnabledFor(logging.ERROR):
         return
-    first, _, others = str(error).partition("\n")
+    first, _, others = (str(error) or type(error).__name__).partition("\n")
     record = LOG.makeRecord(LOG.name, logging.ERROR, "", 0, "%s: %s", (what, first), None)
     record.exc_text = others or None
     LOG.handle(record)
