@@ -16,9 +16,9 @@ use pyo3::prelude::*;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
-    Batch, Batched, BusNow, Cached, Clients, Code, Dashboard, Digest, Driver, Engines, Exception, Exceptions,
-    Export, Failed, Generations, Gravity, Known, Lines, Logged, Logging, Rate, Readiness, Runner, Server,
-    SessionTool, Settings, Tls, Tool, Tools, Violation, Wish, Wishes,
+    Batch, Batched, BusNow, Cached, Clients, Code, Dashboard, Digest, Driver, EndedWorker, Engines,
+    Exception, Exceptions, Export, Failed, Generations, Gravity, Known, Lines, Logged, Logging, Rate,
+    Readiness, Runner, Server, SessionTool, Settings, Thrown, Tls, Tool, Tools, Violation, Wish, Wishes,
 };
 use ropewalk_os::file::duplicate;
 use ropewalk_pool::Engine;
@@ -152,13 +152,14 @@ fn logging(text: &str) -> PyResult<Logging> {
 }
 
 /// A record as Python takes it: its level and time; tool, protocol, status, message and caller; times; worker,
-/// attempts and items; trace and span.
+/// attempts and items; trace and span; the class of what the tool raised, and the traceback.
 type Fields<'a> = (
     (u8, f64),
     (&'a str, &'static str, &'static str, Option<&'a str>, Option<&'a str>),
     (f64, Option<f64>, Option<f64>),
     (i32, u32, u64),
     Option<(&'a str, &'a str)>,
+    Option<(&'a str, Option<&'a str>)>,
 );
 
 fn fields(line: &Logged) -> Fields<'_> {
@@ -176,8 +177,20 @@ fn fields(line: &Logged) -> Fields<'_> {
         (line.took.as_secs_f64(), seconds(line.queued), seconds(line.ran)),
         (line.pid, line.attempts, line.items),
         line.trace.as_ref().map(|(trace, span)| (trace.as_str(), span.as_str())),
+        line.raised.as_ref().and_then(|raised| Some((raised.class.as_deref()?, raised.traceback.as_deref()))),
     )
 }
+
+/// A worker that was ended: its pool, its process, the tool, whether its time was up, and how many others were ended.
+type Gone<'a> = (&'a str, i32, &'a str, bool, u64);
+
+fn gone(of: &EndedWorker) -> Gone<'_> {
+    (&of.pool, of.pid, &of.tool, of.late, of.others)
+}
+
+/// What a function of the program says of an exception: a code, a message, violations, the traceback, and the class of
+/// one that is no answer.
+type Explained = (String, String, Vec<(String, String)>, Option<String>, Option<String>);
 
 /// Why a call failed whose tool raised, as a function of the program says.
 fn explained(explain: &Bound<'_, PyAny>, exception: &Exception) -> PyResult<Failed> {
@@ -185,12 +198,12 @@ fn explained(explain: &Bound<'_, PyAny>, exception: &Exception) -> PyResult<Fail
         return Ok(Failed::new(Code::Internal, "the tool has not raised"));
     };
     let error = served::exception(explain.py(), reply)?;
-    let (code, message, violations, traceback): (String, String, Vec<(String, String)>, Option<String>) =
-        explain.call1((error,))?.extract()?;
+    let (code, message, violations, traceback, raised): Explained = explain.call1((error,))?.extract()?;
     let violations = violations.into_iter().map(|(field, description)| Violation { field, description });
     let code = Code::of_name(&code).unwrap_or(Code::Unknown);
-    let traceback = traceback.map(Arc::from);
-    Ok(Failed { violations: Violation::bounded(violations), traceback, ..Failed::new(code, message) })
+    let raised = Thrown { class: raised.map(Arc::from), traceback: traceback.map(Arc::from) };
+    let (violations, raised) = (Violation::bounded(violations), Some(Arc::new(raised)));
+    Ok(Failed { violations, raised, ..Failed::new(code, message) })
 }
 
 /// The counts of buses, as a function of the program gives them.
@@ -442,14 +455,15 @@ impl Gateway {
         }
     }
 
-    /// Writes the records of calls until the server ends: `write` is given some at a time, and how many were dropped
-    /// since it was given some.
+    /// Writes the records until the server ends: `write` is given some calls and ended workers at a time, and how many
+    /// calls were dropped since it was given some.
     fn log(&self, py: Python<'_>, write: &Bound<'_, PyAny>) {
         let mut dropped = 0;
-        while let Some(lines) = py.detach(|| self.lines.next()) {
+        while let Some(taken) = py.detach(|| self.lines.next()) {
             let now = self.lines.dropped();
-            let fields: Vec<_> = lines.iter().map(fields).collect();
-            if let Err(error) = write.call1((fields, now - dropped)) {
+            let calls: Vec<_> = taken.calls.iter().map(fields).collect();
+            let ended: Vec<_> = taken.ended.iter().map(gone).collect();
+            if let Err(error) = write.call1((calls, ended, now - dropped)) {
                 error.write_unraisable(py, Some(write));
             }
             dropped = now;

@@ -157,8 +157,8 @@ def test_what_fails_is_logged_with_its_lines(
     first, *_, last = _logs.formatter("text").format(record).splitlines()
     assert first.startswith("ropewalk: ERROR: not loaded again: ")
     assert first.endswith("fails when it is imported:")
-    assert last.startswith("ZeroDivisionError")
-    assert "ZeroDivisionError" in json.loads(_logs.formatter("json").format(record))["exception"]
+    assert last.startswith("  ZeroDivisionError")
+    assert "ZeroDivisionError" in json.loads(_logs.formatter("json").format(record))["exception.stacktrace"]
 
 
 def test_nothing_is_lost_under_load(tmp_path: Path, make_server: Callable[..., Server]) -> None:

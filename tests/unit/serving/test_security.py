@@ -285,9 +285,10 @@ def test_the_caller_is_in_the_log(guarded: tuple[Server, Path], caplog: pytest.L
         (0.1, None, None),
         (0, 0, 0),
         None,
+        None,
     )
     with caplog.at_level(logging.INFO, "ropewalk.serving"):
-        _logs.write([record], 0)
+        _logs.write([record], [], 0)
     line = json.loads(_logs.Json().format(caplog.records[-1]))
     assert (line["caller"], line["tool"]) == ("ann", "add")
 
