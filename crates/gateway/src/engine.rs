@@ -210,13 +210,13 @@ impl Reporting {
 impl Drop for Running {
     fn drop(&mut self) {
         if self.task.is_done() {
-            self.watched.ran(&self.task);
+            self.watched.ran(&self.task, self.driver.engine());
             return;
         }
         // One that has not started is cancelled by this.
         let _ = self.driver.engine().ask_to_stop(&self.task);
         if self.task.is_done() {
-            self.watched.ran(&self.task);
+            self.watched.ran(&self.task, self.driver.engine());
             return;
         }
         let (driver, task) = (Arc::clone(&self.driver), Arc::clone(&self.task));
@@ -243,7 +243,7 @@ impl Drop for Stopping {
         if !self.task.is_done() {
             let _ = self.driver.engine().cancel(&self.task, true);
         }
-        self.watched.ran(&self.task);
+        self.watched.ran(&self.task, self.driver.engine());
     }
 }
 

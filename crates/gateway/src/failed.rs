@@ -207,7 +207,16 @@ pub struct Failed {
     pub shed: Option<Shed>,
     /// Whether the end of the tool's workers refused the call, or ended it.
     pub at_end: bool,
-    /// Where the tool raised. For the operator: callers are never shown it.
+    /// What the tool raised. For the operator: callers are never shown it.
+    pub raised: Option<Arc<Thrown>>,
+}
+
+/// An exception of a tool.
+#[derive(Clone, Debug)]
+pub struct Thrown {
+    /// Its class, unless it is an answer of the tool's.
+    pub class: Option<Arc<str>>,
+    /// Where it was raised, if that is known.
     pub traceback: Option<Arc<str>>,
 }
 
@@ -226,7 +235,7 @@ impl Failed {
             status: None,
             shed: None,
             at_end: false,
-            traceback: None,
+            raised: None,
         }
     }
 

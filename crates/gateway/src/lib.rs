@@ -46,10 +46,12 @@ pub use deadline::Deadline;
 pub use driver::Driver;
 pub use engine::Engines;
 pub use explain::{Exception, Exceptions};
-pub use failed::{Code, Failed, Shed, Violation};
+pub use failed::{Code, Failed, Shed, Thrown, Violation};
 pub use generations::Generations;
 pub use listener::Tls;
 pub use server::{Listening, Server, Settings};
 pub use status::{Answering, Counting, Dashboard, Wish, Wishes};
-pub use telemetry::{BusNow, Export, Gravity, Lines, Logged, Logging, Now, Protocol, Watched};
+pub use telemetry::{
+    BusNow, EndedWorker, Export, Gravity, Lines, Logged, Logging, Now, Protocol, Taken, Watched,
+};
 pub use tool::{Batch, SessionTool, Tool, Tools};

@@ -3,10 +3,11 @@
 //! Python says which tools there are and on which pools they run. From then on a request passes it by, but for the
 //! exception of a tool, which only Python can read.
 
+use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::path::PathBuf;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use std::{io, thread};
 
@@ -15,13 +16,14 @@ use pyo3::prelude::*;
 use ropewalk_capi::module::check_main_interpreter;
 use ropewalk_capi::object::Raised;
 use ropewalk_gateway::{
-    Batch, Batched, BusNow, Cached, Clients, Code, Dashboard, Digest, Driver, Engines, Exception, Exceptions,
-    Export, Failed, Generations, Gravity, Known, Lines, Logged, Logging, Rate, Readiness, Runner, Server,
-    SessionTool, Settings, Tls, Tool, Tools, Violation, Wish, Wishes,
+    Batch, Batched, BusNow, Cached, Clients, Code, Dashboard, Digest, Driver, EndedWorker, Engines,
+    Exception, Exceptions, Export, Failed, Generations, Gravity, Known, Lines, Logged, Logging, Rate,
+    Readiness, Runner, Server, SessionTool, Settings, Thrown, Tls, Tool, Tools, Violation, Wish, Wishes,
 };
 use ropewalk_os::file::duplicate;
 use ropewalk_pool::Engine;
 use ropewalk_py_pool::parent::served::{self, Served};
+use ropewalk_sync::Mutex;
 
 /// A tool as Python describes it; see `Tool` of the gateway. `call` is what the workers are to call.
 #[derive(FromPyObject)]
@@ -150,13 +152,14 @@ fn logging(text: &str) -> PyResult<Logging> {
 }
 
 /// A record as Python takes it: its level and time; tool, protocol, status, message and caller; times; worker,
-/// attempts and items; trace and span.
+/// attempts and items; trace and span; the class of what the tool raised, and the traceback.
 type Fields<'a> = (
     (u8, f64),
     (&'a str, &'static str, &'static str, Option<&'a str>, Option<&'a str>),
     (f64, Option<f64>, Option<f64>),
     (i32, u32, u64),
     Option<(&'a str, &'a str)>,
+    Option<(&'a str, Option<&'a str>)>,
 );
 
 fn fields(line: &Logged) -> Fields<'_> {
@@ -174,8 +177,20 @@ fn fields(line: &Logged) -> Fields<'_> {
         (line.took.as_secs_f64(), seconds(line.queued), seconds(line.ran)),
         (line.pid, line.attempts, line.items),
         line.trace.as_ref().map(|(trace, span)| (trace.as_str(), span.as_str())),
+        line.raised.as_ref().and_then(|raised| Some((raised.class.as_deref()?, raised.traceback.as_deref()))),
     )
 }
+
+/// A worker that was ended: its pool, its process, the tool, whether its time was up, and how many others were ended.
+type Gone<'a> = (&'a str, i32, &'a str, bool, u64);
+
+fn gone(of: &EndedWorker) -> Gone<'_> {
+    (&of.pool, of.pid, &of.tool, of.late, of.others)
+}
+
+/// What a function of the program says of an exception: a code, a message, violations, the traceback, and the class of
+/// one that is no answer.
+type Explained = (String, String, Vec<(String, String)>, Option<String>, Option<String>);
 
 /// Why a call failed whose tool raised, as a function of the program says.
 fn explained(explain: &Bound<'_, PyAny>, exception: &Exception) -> PyResult<Failed> {
@@ -183,12 +198,12 @@ fn explained(explain: &Bound<'_, PyAny>, exception: &Exception) -> PyResult<Fail
         return Ok(Failed::new(Code::Internal, "the tool has not raised"));
     };
     let error = served::exception(explain.py(), reply)?;
-    let (code, message, violations, traceback): (String, String, Vec<(String, String)>, Option<String>) =
-        explain.call1((error,))?.extract()?;
+    let (code, message, violations, traceback, raised): Explained = explain.call1((error,))?.extract()?;
     let violations = violations.into_iter().map(|(field, description)| Violation { field, description });
     let code = Code::of_name(&code).unwrap_or(Code::Unknown);
-    let traceback = traceback.map(Arc::from);
-    Ok(Failed { violations: Violation::bounded(violations), traceback, ..Failed::new(code, message) })
+    let raised = Thrown { class: raised.map(Arc::from), traceback: traceback.map(Arc::from) };
+    let (violations, raised) = (Violation::bounded(violations), Some(Arc::new(raised)));
+    Ok(Failed { violations, raised, ..Failed::new(code, message) })
 }
 
 /// The counts of buses, as a function of the program gives them.
@@ -210,6 +225,8 @@ struct Gateway {
     cached: Arc<Cached>,
     /// How often the tools were loaded again. Orders nothing: relaxed.
     reloads: AtomicU64,
+    /// The tools of generations that were replaced, until `retire` takes them.
+    replaced: Mutex<BTreeMap<u64, Vec<Weak<Tool>>>>,
     /// Set at the end, for what waits. Orders nothing: relaxed.
     stopped: AtomicBool,
     wishes: Arc<Wishes>,
@@ -308,7 +325,7 @@ impl Gateway {
             let batched: Arc<dyn Runner> = Arc::new(Batched::new(Arc::<Generations>::clone(&generations)));
             let cached = Arc::new(Cached::new(batched, cache_size));
             let server = Server::start(&settings, tools, Arc::<Cached>::clone(&cached))?;
-            let (reloads, stopped) = (AtomicU64::new(0), AtomicBool::new(false));
+            let (reloads, replaced, stopped) = (AtomicU64::new(0), Mutex::default(), AtomicBool::new(false));
             Ok::<_, io::Error>(Self {
                 server,
                 lines,
@@ -316,6 +333,7 @@ impl Gateway {
                 generations,
                 cached,
                 reloads,
+                replaced,
                 stopped,
                 wishes,
             })
@@ -358,20 +376,17 @@ impl Gateway {
     }
 
     /// Serves these tools of these pools in place of those that there are, once every worker is ready; what has begun
-    /// goes on. Returns when no call is left that may yet go to the workers before; false if that took longer than
-    /// `timeout`.
+    /// goes on. Gives the number of those, for `retire`.
     fn reload(
         &self,
         py: Python<'_>,
         pools: Vec<Bound<'_, PyAny>>,
         tools: Vec<Described<'_>>,
         sessions: Vec<DescribedSession<'_>>,
-        timeout: f64,
-    ) -> PyResult<bool> {
+    ) -> PyResult<u64> {
         let number = self.reloads.fetch_add(1, Ordering::Relaxed) + 1;
         let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
         let tools = tools_of(&pools, tools, sessions, number)?;
-        let timeout = seconds("timeout", timeout)?;
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
         let reloaded = py.detach(move || {
             let engines = engines_of(engines, &self.exceptions)?;
@@ -384,22 +399,33 @@ impl Gateway {
                 thread::sleep(LOOK);
             }
             self.generations.add(number, engines);
-            let mut before = self.server.replace(tools);
+            let before = self.server.replace(tools);
             let old = self.generations.make_current(number);
             self.cached.clear();
+            self.replaced.lock().insert(old, before);
+            Ok(old)
+        });
+        reloaded.map_err(PyErr::from)
+    }
+
+    /// Returns when no call is left that may yet go to the workers of tools which were replaced, and forgets these.
+    /// False if that took longer than `timeout`, or the server has ended.
+    fn retire(&self, py: Python<'_>, number: u64, timeout: f64) -> PyResult<bool> {
+        let timeout = seconds("timeout", timeout)?;
+        Ok(py.detach(|| {
+            let mut before = self.replaced.lock().remove(&number).unwrap_or_default();
             let end = Instant::now().checked_add(timeout);
             loop {
                 before.retain(|tool| tool.strong_count() > 0);
                 let over =
                     self.stopped.load(Ordering::Relaxed) || end.is_some_and(|end| end <= Instant::now());
                 if before.is_empty() || over {
-                    self.generations.remove(old);
-                    return Ok(before.is_empty());
+                    self.generations.remove(number);
+                    return before.is_empty();
                 }
                 thread::sleep(LOOK);
             }
-        });
-        reloaded.map_err(PyErr::from)
+        }))
     }
 
     /// Ends the processes that have forked the workers of pools which are gone.
@@ -429,14 +455,15 @@ impl Gateway {
         }
     }
 
-    /// Writes the records of calls until the server ends: `write` is given some at a time, and how many were dropped
-    /// since it was given some.
+    /// Writes the records until the server ends: `write` is given some calls and ended workers at a time, and how many
+    /// calls were dropped since it was given some.
     fn log(&self, py: Python<'_>, write: &Bound<'_, PyAny>) {
         let mut dropped = 0;
-        while let Some(lines) = py.detach(|| self.lines.next()) {
+        while let Some(taken) = py.detach(|| self.lines.next()) {
             let now = self.lines.dropped();
-            let fields: Vec<_> = lines.iter().map(fields).collect();
-            if let Err(error) = write.call1((fields, now - dropped)) {
+            let calls: Vec<_> = taken.calls.iter().map(fields).collect();
+            let ended: Vec<_> = taken.ended.iter().map(gone).collect();
+            if let Err(error) = write.call1((calls, ended, now - dropped)) {
                 error.write_unraisable(py, Some(write));
             }
             dropped = now;

@@ -33,7 +33,7 @@ def run_check(options: CheckOptions) -> int:
     for path in configurations:
         status = max(status, _check_configuration(path))
     if modules:
-        status = max(status, _check_tasks(modules, options.json))
+        status = max(status, _check_modules(modules, options.json, _config_of_server(configurations)))
     return status
 
 
@@ -96,27 +96,62 @@ def _print_pools(config: RuntimeSettings) -> None:
         print(f"route {function}: {name}")
 
 
-def _check_tasks(targets: list[str], as_json: bool) -> int:
+def _config_of_server(configurations: list[str]) -> str | None:
+    """Returns the configuration whose pools run the tools: the one beside them that is none of clients."""
+    found = [path for path in configurations if _kind_of(path) is not _check_clients]
+    return found[0] if len(found) == 1 else None
+
+
+def _tools_of(target: str, module: ModuleType, config: str | None) -> list[str]:
+    """Returns the names of a module's tools, which can be served.
+
+    Raises:
+        ServingError, ConfigError: one cannot.
+    """
+    if "ropewalk.serving" not in sys.modules:
+        return []
+    from ropewalk.serving._app import App
+    from ropewalk.serving._worker import has_tools
+
+    return sorted(App(target, config, None).tools) if has_tools(module) else []
+
+
+def _check_modules(targets: list[str], as_json: bool, config: str | None) -> int:
     from ropewalk.state.check import examine
 
     found: list[Examined] = []
+    served: dict[str, list[str]] = {}
+    refused = False
     empty: list[str] = []
     for target in targets:
-        tasks = list(_tasks_of(load_module(target)))
-        if not tasks:
-            empty.append(target)
+        module = load_module(target)
+        tasks = list(_tasks_of(module))
+        try:
+            tools = _tools_of(target, module, config)
+        except (ropewalk.ConfigError, ropewalk.ServingError, ropewalk.ExtraMissing) as error:
+            # What is wrong with the configuration has been said.
+            if not isinstance(error, ropewalk.ConfigError):
+                sys.stderr.write(f"ropewalk: {target}: {error}\n")
+            refused = True
+        else:
+            if tools:
+                served[target] = tools
+            elif not tasks:
+                empty.append(target)
         found += [examine(task) for task in tasks]
     counts = {level: sum(one.level == level for of in found for one in of.findings) for level in _LEVELS}
     if as_json:
         numbers = {f"{level}s": count for level, count in counts.items()}
-        print(json.dumps({"tasks": [asdict(one) for one in found], **numbers}))
+        print(json.dumps({"tasks": [asdict(one) for one in found], "tools": served, **numbers}))
     else:
         for one in found:
             _print(one)
+        for target, tools in served.items():
+            print(f"{target}: {_counted('tool', len(tools))} can be served: {', '.join(tools)}")
         for target in empty:
-            print(f"{target}: no task is defined here")
+            print(f"{target}: no task and no tool is defined here")
         print(", ".join(_counted(name, number) for name, number in {"task": len(found), **counts}.items()))
-    return SOME_FAILED if counts["error"] else SUCCESS
+    return SOME_FAILED if refused or counts["error"] else SUCCESS
 
 
 _LEVELS = ("error", "warning", "note")

@@ -84,7 +84,8 @@ CHECK_ABOUT = """\
 Of a file that ends in .toml: read it as the configuration of a ropewalk.Runtime, of a server if it has a table [serve],
 or as a server's clients if it has [clients.NAME]; check every setting, and start nothing. No token is printed.
 Of a module, or of a file that ends in .py: import it, and compare the contract of each task, as @task of ropewalk.state
-declares it, with what the source of the task reads and writes."""
+declares it, with what the source of the task reads and writes; check each tool, with @tool of ropewalk.serving, as
+`ropewalk serve` does before it starts a worker. Pools that tools name are in the FILE.toml that is checked with it."""
 
 CHECK_NOTES = """\
 tasks
@@ -663,7 +664,13 @@ def parse_serve(arguments: Sequence[str]) -> ServeOptions:
     """Read the arguments of `ropewalk serve`; a usage error ends the program with status 2, as argparse does."""
     made = parser("serve", SERVE_USAGE, SERVE_ABOUT, SERVE_NOTES, SERVE_FLAGS)
     made.add_argument("app", metavar="APP.py", help=argparse.SUPPRESS)
-    return ServeOptions(**vars(made.parse_args(list(arguments))))
+    options, unknown = made.parse_known_args(list(arguments))
+    if unknown:
+        names = {argument.partition("=")[0] for argument in unknown}
+        # As other servers name them.
+        hint = "; the address is --http HOST:PORT" if names & {"--host", "--port", "--bind"} else ""
+        made.error(f"unrecognized arguments: {' '.join(unknown)}{hint}")
+    return ServeOptions(**vars(options))
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import sys
 import threading
 import time
 from dataclasses import asdict
@@ -13,6 +15,9 @@ from ropewalk.cli._errors import CommandError
 from ropewalk.cli._flags import ServeOptions
 from ropewalk.serving import Server, _logs, _settings, _stderr
 
+#: The descriptor of standard error.
+_STDERR = 2
+
 
 def run_serve(options: ServeOptions) -> int:
     """Serve until SIGTERM or Ctrl-C, and return the exit status.
@@ -20,6 +25,7 @@ def run_serve(options: ServeOptions) -> int:
     Raises:
         CommandError: the server cannot start, or its workers do not become ready.
     """
+    _open_standard_error()
     given: dict[str, Any] = asdict(options)
     app = given.pop("app")
     began = time.monotonic()
@@ -33,6 +39,24 @@ def run_serve(options: ServeOptions) -> int:
         raise CommandError(f"cannot read {options.config}: {error.strerror}") from None
     except (ropewalk.RopewalkError, ValueError, TypeError) as error:
         raise _refused(error) from None
+
+
+def _open_standard_error() -> None:
+    """Opens the null device in place of a standard error that the program was started without.
+
+    Else the next file or socket has that number, and what the tools and their processes print goes there.
+    """
+    if sys.stderr is not None:  # pyright: ignore[reportUnnecessaryComparison]
+        return
+    try:
+        os.fstat(_STDERR)
+    except OSError:
+        null = os.open(os.devnull, os.O_WRONLY)
+        if null != _STDERR:
+            os.dup2(null, _STDERR)
+            os.close(null)
+        os.set_inheritable(_STDERR, True)
+    sys.stderr = open(os.devnull, "w")  # noqa: SIM115 (for as long as the program runs)
 
 
 def _refused(error: Exception) -> CommandError:

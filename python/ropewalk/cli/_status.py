@@ -11,7 +11,7 @@ from typing import Any, TypeAlias
 from urllib.parse import quote
 
 from ropewalk.cli._errors import CommandError
-from ropewalk.client._http import is_header_value, place_of
+from ropewalk.client._http import is_header_value, is_of_unknown_authority, place_of, said_in_text
 
 #: A document of a server, or a part of one.
 Document: TypeAlias = dict[str, Any]
@@ -132,15 +132,23 @@ class Source:
             raise CommandError(
                 f"{self.url} has no dashboard", "is it a ropewalk serve without --no-dashboard?"
             )
+        body = response.read(_LONGEST)
         try:
-            why = json.loads(response.read())["error"]["message"]
+            why = json.loads(body)["error"]["message"]
         except (ValueError, KeyError, TypeError):
-            why = f"it answers {response.status}"
+            said = said_in_text(response.headers.get("content-type"), body)
+            why = f"it answers {response.status}{f': {said}' if said else ''}"
         raise CommandError(f"{self.url}: {why}")
 
     def _lost(self, error: Exception) -> CommandError:
         reason = getattr(error, "strerror", None) or str(error) or type(error).__name__
-        return CommandError(f"{self.url} cannot be read: {reason}", "is the server there?")
+        if is_of_unknown_authority(error):
+            hint = "give the file of its certificate's authority with --tls-ca FILE"
+        elif isinstance(error, ssl.SSLError):
+            hint = ""
+        else:
+            hint = "is the server there?"
+        return CommandError(f"{self.url} cannot be read: {reason}", hint)
 
 
 # --- words for numbers ------------------------------------------------------------------------------------------------

@@ -418,6 +418,9 @@ class AsyncClient:
         # Transports are closed by the loop's next turn.
         await asyncio.sleep(0)
 
+    def __repr__(self) -> str:
+        return f"<AsyncClient of {self._place.url}>"
+
     async def __aenter__(self) -> Self:
         return self
 
@@ -487,9 +490,9 @@ class AsyncClient:
         except TimeoutError as error:
             if until is not None and time.monotonic() >= until - _calls.LATER:
                 raise _calls.late() from None
-            raise _calls.unreached(error) from error
+            raise _calls.unreached(self._place, error) from error
         except OSError as error:
-            raise _calls.unreached(error) from error
+            raise _calls.unreached(self._place, error) from error
 
     def _leave_parents(self) -> None:
         """Puts connections aside that this process has by a fork."""

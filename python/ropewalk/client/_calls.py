@@ -17,7 +17,7 @@ from typing import Any, TypeAlias, cast
 from ropewalk._checked import checked_count, checked_span
 from ropewalk._errors import CallFailed, CallInvalid, CallRefused, CallTimeout, CallUnavailable
 from ropewalk.client import _arrays
-from ropewalk.client._http import Answer, is_header_value
+from ropewalk.client._http import Answer, Place, is_header_value, is_of_unknown_authority, said_in_text
 
 #: The variable of the environment that has the token of a client that is given none.
 VARIABLE = "ROPEWALK_TOKEN"
@@ -330,9 +330,12 @@ def lost(error: Exception) -> CallUnavailable:
     return CallUnavailable(f"the connection to the server was lost: {error}", "UNAVAILABLE")
 
 
-def unreached(error: object) -> CallUnavailable:
+def unreached(place: Place, error: object) -> CallUnavailable:
     """Returns the failure of a call for which no connection was made."""
-    return CallUnavailable(f"the server cannot be reached: {error}", "UNAVAILABLE")
+    text = f"the server at {place.url} cannot be reached: {error}"
+    if is_of_unknown_authority(error):
+        text += ". Trust the authority of its certificate by tls=ssl.create_default_context(cafile=...)"
+    return CallUnavailable(text, "UNAVAILABLE")
 
 
 def _common(settings: Settings) -> dict[str, str]:
@@ -496,7 +499,11 @@ def failure_of(answer: Answer, body: bytes) -> CallFailed:
         return failure(json.loads(body), after)
     except (ValueError, RecursionError):
         status = _STATUSES.get(answer.status, "UNKNOWN")
-        text = f"what answered with {answer.status} is no server of tools, but something before it"
+        said = said_in_text(answer.headers.get("content-type"), body)
+        if said:
+            text = f"the answer has the status {answer.status}, and is none of a tool: {said}"
+        else:
+            text = f"what answered with {answer.status} is no server of tools, but something before it"
         return _CLASSES.get(status, CallFailed)(text, status, (), after)
 
 

@@ -39,6 +39,35 @@ class Place(NamedTuple):
         host = f"[{self.host}]" if ":" in self.host else self.host
         return host if self.port == (443 if self.tls else 80) else f"{host}:{self.port}"
 
+    @property
+    def url(self) -> str:
+        """The address of the server, for people."""
+        if self.path:
+            return f"unix://{self.path}"
+        return f"{'https' if self.tls else 'http'}://{self.authority}{self.prefix}"
+
+
+#: Characters of an answer in plain text that are shown.
+_MOST_SAID = 200
+#: Why OpenSSL does not trust a certificate whose authority it does not know, as X509_verify_cert_error_string(3) names
+#: them: X509_V_ERR_UNABLE_TO_GET_ISSUER_CERT, ..._DEPTH_ZERO_SELF_SIGNED_CERT, ..._SELF_SIGNED_CERT_IN_CHAIN,
+#: ..._UNABLE_TO_GET_ISSUER_CERT_LOCALLY, ..._UNABLE_TO_VERIFY_LEAF_SIGNATURE.
+_NOT_KNOWN = {2, 18, 19, 20, 21}
+
+
+def said_in_text(content_type: str | None, body: bytes) -> str | None:
+    """Returns what an answer says that is plain text; `None` if it is not."""
+    if (content_type or "").partition(";")[0].strip().lower() != "text/plain":
+        return None
+    text = " ".join(body[: 4 * _MOST_SAID].decode("utf-8", "replace").split())
+    shown = "".join(one if one.isprintable() else "?" for one in text)
+    return shown if len(shown) <= _MOST_SAID else shown[:_MOST_SAID] + "..."
+
+
+def is_of_unknown_authority(error: object) -> bool:
+    """Whether a connection failed because the client does not know the authority of the server's certificate."""
+    return isinstance(error, ssl.SSLCertVerificationError) and error.verify_code in _NOT_KNOWN
+
 
 def place_of(url: str, tls: ssl.SSLContext | None) -> Place:
     """Reads the address of a server.

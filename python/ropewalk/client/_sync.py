@@ -420,6 +420,9 @@ class Client:
             with contextlib.suppress(IndexError):
                 self._idle.pop().close()
 
+    def __repr__(self) -> str:
+        return f"<Client of {self._place.url}>"
+
     def __enter__(self) -> Self:
         return self
 
@@ -489,9 +492,9 @@ class Client:
         except TimeoutError as error:
             if until is not None and time.monotonic() >= until - _calls.LATER:
                 raise _calls.late() from None
-            raise _calls.unreached(error) from error
+            raise _calls.unreached(self._place, error) from error
         except OSError as error:
-            raise _calls.unreached(error) from error
+            raise _calls.unreached(self._place, error) from error
 
     def _give(self, connection: _Connection, *, keeps: bool) -> None:
         if keeps and not self._is_closed and len(self._idle) < _calls.MOST_IDLE:

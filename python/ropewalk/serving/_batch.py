@@ -80,7 +80,7 @@ def packed(results: list[Answer]) -> bytes:
 
 
 def _failure(error: BaseException) -> bytes:
-    code, message, violations, _ = explain(error)
+    code, message, violations, *_ = explain(error)
     said = {"code": code, "message": message, "violations": violations}
     return _FAILED + json.dumps(said).encode()
 

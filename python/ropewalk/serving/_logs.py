@@ -14,14 +14,19 @@ from typing import Any, TypeAlias
 from ropewalk.serving import _stderr
 
 #: The record of a call, as the gateway gives it: its level and time; tool, protocol, status, message and caller; how
-#: long it took, waited and ran, in seconds; the process of the worker, attempts and items; its trace and its span.
+#: long it took, waited and ran, in seconds; the process of the worker, attempts and items; its trace and its span; the
+#: class of what its tool raised, and the traceback.
 Logged: TypeAlias = tuple[
     tuple[int, float],
     tuple[str, str, str, str | None, str | None],
     tuple[float, float | None, float | None],
     tuple[int, int, int],
     tuple[str, str] | None,
+    tuple[str, str | None] | None,
 ]
+#: A worker that was ended: its pool and its process; the tool whose call it ran, and whether the time of that was up;
+#: how many others of its pool were ended since the record before.
+Ended: TypeAlias = tuple[str, int, str, bool, int]
 
 #: The logger of servers.
 LOG = logging.getLogger("ropewalk.serving")
@@ -66,8 +71,8 @@ _POOLS.addFilter(_Once())
 _OWN = frozenset(vars(logging.makeLogRecord({}))) | {"message", "asctime", "taskName"}
 
 
-def write(calls: list[Logged], dropped: int) -> None:
-    """Logs calls that have ended: the record's attributes say what a line of JSON says."""
+def write(calls: list[Logged], ended: list[Ended], dropped: int) -> None:
+    """Logs calls that are over: the record's attributes say what a line of JSON says; and workers that were ended."""
     for call in calls:
         (
             (level, at),
@@ -75,6 +80,7 @@ def write(calls: list[Logged], dropped: int) -> None:
             (took, queued, ran),
             (pid, attempts, items),
             trace,
+            raised,
         ) = call
         if not LOG.isEnabledFor(level):
             continue
@@ -96,6 +102,8 @@ def write(calls: list[Logged], dropped: int) -> None:
         }
         if trace is not None:
             found["trace_id"], found["span_id"] = trace
+        if raised is not None:
+            found["exception.type"] = raised[0]
         extra = {key: value for key, value in found.items() if value is not None}
         text = f"{tool} {status} in {took * 1000:.1f} ms by {protocol}"
         if caller:
@@ -104,7 +112,17 @@ def write(calls: list[Logged], dropped: int) -> None:
             text += f": {error}"
         record = LOG.makeRecord(LOG.name, level, "", 0, text, (), None, None, extra)
         record.created = at
+        if raised is not None:
+            record.exc_text = raised[1]
         LOG.handle(record)
+    for pool, pid, tool, is_late, others in ended:
+        if is_late:
+            why = f"a call of {tool} was out of time. Is the deadline of the caller, or of @tool, too short?"
+        else:
+            why = f"the caller of {tool} had left. A longer @tool(grace=...) lets a call end by itself"
+        also = f"; others of the pool that were ended shortly before: {others}" if others else ""
+        extra = {"pool": pool, "worker_pid": pid, "tool": tool, "others": others}
+        LOG.warning("worker %d of pool %s was ended, because %s%s", pid, pool, why, also, extra=extra)
     if dropped:
         LOG.warning("%d records of calls were dropped: they came faster than they were written", dropped)
 
@@ -114,11 +132,11 @@ def report(what: str, error: BaseException, start: str) -> None:
     _POOLS.error("%s", what, exc_info=error, extra={_START: start})
 
 
-def fail(what: str, error: Exception) -> None:
+def fail(what: str, error: BaseException) -> None:
     """Logs that something failed, and why: the first line of the error, and the others below it, as a traceback is."""
     if not LOG.isEnabledFor(logging.ERROR):
         return
-    first, _, others = str(error).partition("\n")
+    first, _, others = (str(error) or type(error).__name__).partition("\n")
     record = LOG.makeRecord(LOG.name, logging.ERROR, "", 0, "%s: %s", (what, first), None)
     record.exc_text = others or None
     LOG.handle(record)
@@ -137,10 +155,10 @@ class Json(logging.Formatter):
             "message": record.getMessage(),
         }
         if record.exc_info:
-            line["exception"] = self.formatException(record.exc_info)
+            line["exception.stacktrace"] = self.formatException(record.exc_info)
         elif record.exc_text:
             # That of a worker comes as a text.
-            line["exception"] = record.exc_text
+            line["exception.stacktrace"] = record.exc_text
         added = {
             key: value
             for key, value in vars(record).items()
@@ -162,8 +180,12 @@ _CONTROLS = {code: f"\\x{code:02x}" for code in (*range(32), *range(127, 160))} 
 }
 
 
+#: The same below the line of a record.
+_BELOW = {code: text for code, text in _CONTROLS.items() if code != ord("\n")}
+
+
 class Text(logging.Formatter):
-    """A record as one line, and a traceback below it. Callers choose a part of what errors say."""
+    """A record as one line, and a traceback below it, indented. Callers choose a part of what errors say."""
 
     def __init__(self) -> None:
         """Begins each line with the program's name."""
@@ -172,6 +194,11 @@ class Text(logging.Formatter):
     def formatMessage(self, record: logging.LogRecord) -> str:  # noqa: N802
         """Writes the line, with control characters as escapes."""
         return super().formatMessage(record).translate(_CONTROLS)
+
+    def format(self, record: logging.LogRecord) -> str:
+        """Writes the record: no line of a traceback can look like one of another record."""
+        line, *below = super().format(record).split("\n")
+        return "\n".join([line, *(f"  {one.translate(_BELOW)}".rstrip() for one in below)])
 
 
 def formatter(log_format: str) -> logging.Formatter:

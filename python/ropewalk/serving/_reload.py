@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import glob
 import importlib
 import os
@@ -17,16 +16,20 @@ from contextlib import contextmanager
 from types import ModuleType
 from typing import TYPE_CHECKING
 
-from ropewalk import _load
 from ropewalk._errors import ServingError
 from ropewalk.pool.parent._spawn import restart_preloads
 from ropewalk.serving import _logs
+from ropewalk.serving._replaced import MOST, Replaced, end_zygotes
 
 if TYPE_CHECKING:
+    from ropewalk.serving._app import App
     from ropewalk.serving._server import Server
+    from ropewalk.serving._settings import Settings
 
 #: Seconds between two looks at the files.
 _LOOK = 0.3
+#: Seconds in which calls usually end that have begun on the workers before.
+_MOMENT = 0.2
 #: Bytecode that was written so shortly after its source may be older than the source, which has times in seconds there.
 _SAME_TIME = 2.0
 #: Folders of installed packages, also those of another prefix.
@@ -122,11 +125,11 @@ def _forget_bytecode(module: ModuleType) -> None:
             os.unlink(cached)
 
 
-def reload(server: Server) -> None:
-    """See `Server.reload`."""
+def reload(server: Server) -> Replaced | None:
+    """See `Server.reload`; returns the workers before."""
     handled = sys.exception()
     try:
-        _reload(server)
+        return _reload(server)
     except BaseException as error:
         # The frames of what failed have the pools. What the caller handles meanwhile keeps its own.
         failed: BaseException | None = error
@@ -135,42 +138,69 @@ def reload(server: Server) -> None:
             failed = failed.__context__
         raise
     finally:
-        # What the file had made before is garbage with cycles, and the pools in it have a zygote; so has what failed.
-        gc.collect()
-        _load.gateway.Gateway.end_idle_zygotes()
+        end_zygotes()
 
 
-def _reload(server: Server) -> None:
+def _loaded(server: Server) -> tuple[Settings, App, tuple[str, ...]]:
+    if server._gateway is None or server._is_closed:
+        raise ServingError("the server does not serve, so there is nothing to load again")
+    server.reload_credentials()
+    with anew():
+        try:
+            found = server._again()
+        except BaseException as error:
+            server._tried = tuple({*server._files, *files(), *_failing(error)})
+            raise
+        server._tried = found[2]
+    return found
+
+
+def _reload(server: Server) -> Replaced | None:
     with server._reloading:
-        if server._gateway is None or server._is_closed:
-            raise ServingError("the server does not serve, so there is nothing to load again")
-        server.reload_credentials()
-        with anew():
-            try:
-                settings, app, loaded = server._again()
-            except BaseException as error:
-                server._tried = tuple({*server._files, *files(), *_failing(error)})
-                raise
-            server._tried = loaded
+        settings, app, loaded = _loaded(server)
+        while len(server._replaced) >= MOST:
+            _wait_for_one(server)
+            # It may have changed meanwhile.
+            settings, app, loaded = _loaded(server)
         # The modules that a zygote has loaded stay as they are: the new workers are forked from another one.
         restart_preloads()
-        limit = settings.drain_timeout
-        end = time.monotonic() + limit
         server._fresh = None
         try:
             begun = app.begin(server._inspected_at(), lambda made: setattr(server, "_fresh", made))
-            server._gateway.reload(begun.pools, begun.tools, begun.sessions, limit)
+            number = server._gateway.reload(begun.pools, begun.tools, begun.sessions)
         except OSError as error:
             _end(server)
             raise ServingError(f"the new workers are not ready, and the old ones serve on: {error}") from None
         except BaseException:
             _end(server)
             raise
-        before = server._runtime
+        # In this order: a thread that closes the server meanwhile finds all of them.
+        replaced = None if server._runtime is None else Replaced(server._runtime, settings.drain_timeout)
+        if replaced is not None:
+            server._replaced.append(replaced)
         server._take(settings, app, loaded)
         server._fresh = None
-        if before is not None:
-            before.shutdown(timeout=max(0.0, end - time.monotonic()))
+        if replaced is not None:
+            replaced.end(server, number)
+        if server._is_closed:
+            server.runtime.terminate()
+        return replaced
+
+
+def _wait_for_one(server: Server) -> None:
+    try:
+        oldest = server._replaced[0]
+    except IndexError:
+        return
+    _logs.LOG.warning(
+        "the next reload waits for the workers of an earlier one, where calls or sessions go on for up to %.0f s: "
+        "no more than %d such generations of workers may be there",
+        oldest.seconds(),
+        MOST,
+    )
+    # A younger generation may be gone first.
+    while len(server._replaced) >= MOST and not oldest.gone.wait(_LOOK):
+        pass
 
 
 def _end(server: Server) -> None:
@@ -183,13 +213,16 @@ def reload_and_log(server: Server) -> bool:
     """Loads the file again, and returns whether it could be; a failure is logged, and the server serves what it has."""
     began = time.monotonic()
     try:
-        reload(server)
-    except Exception as error:
-        # Whatever it was, the thread must see the next change, too.
+        replaced = reload(server)
+    except BaseException as error:
+        # Whatever it was, the thread must see the next change, too. No signal interrupts it: the file has raised.
         if not server._is_closed:
             _logs.fail("not loaded again", error)
         return False
     _logs.LOG.info("loaded again in %.1f s", time.monotonic() - began)
+    if replaced is not None and not replaced.gone.wait(_MOMENT) and replaced.is_busy():
+        seconds = replaced.seconds()
+        _logs.LOG.info("calls or sessions go on with the tools before, for up to %.0f s", seconds)
     return True
 
 

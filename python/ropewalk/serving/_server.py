@@ -22,6 +22,7 @@ from ropewalk.serving._failures import explain
 from ropewalk.serving._gateway import gateway_of
 from ropewalk.serving._loading import check_may_serve
 from ropewalk.serving._renewed import Renewal
+from ropewalk.serving._replaced import Replaced
 from ropewalk.serving._settings import LogFormat, LoggedCalls, Settings
 from ropewalk.serving._signals import Arrivals, signals
 from ropewalk.serving._standard import Standard
@@ -188,6 +189,8 @@ class Server:
         self._runtime: Runtime | None = None
         #: The pools of a file that is being loaded again.
         self._fresh: Runtime | None = None
+        #: The pools of earlier loads that end what has begun there, oldest first.
+        self._replaced: list[Replaced] = []
         self._reloading = threading.Lock()
         self._asked = _reload.Asked(self)
         #: The files of the last load, also of one that failed.
@@ -379,9 +382,10 @@ class Server:
         """Loads the file of tools again, in fresh workers, while the server serves.
 
         The new workers are ready, `warmup` included, before a call goes to them. From then on calls find the new
-        tools; those that have begun end on the old workers, for which they have `drain_timeout`. The settings that may
-        change while the server serves are read again, and first of all the files of clients and of certificates, as
-        `reload_credentials` does. SIGHUP does the same during `wait`.
+        tools, and this returns; those that have begun end on the old workers, for which they have `drain_timeout`. It
+        waits until the workers of one are gone if calls or sessions go on with the tools of two earlier reloads. The
+        settings that may change while the server serves are read again, and first of all the files of clients and of
+        certificates, as `reload_credentials` does. SIGHUP does the same during `wait`.
 
         Raises:
             ServingError: the file cannot be loaded, a tool cannot be served, or the workers do not become ready. The
@@ -487,7 +491,8 @@ class Server:
             self._gateway.stop()
         if self._inspected is not None:
             self._inspected.close()
-        for runtime in (self._fresh, self._runtime):
+        # In this order: a reload moves them from one place to the next.
+        for runtime in (self._fresh, self._runtime, *self._replaced.copy()):
             if runtime is not None:
                 runtime.terminate()
         if self._standard is not None:

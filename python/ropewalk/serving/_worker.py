@@ -47,6 +47,11 @@ def tools_of(module: ModuleType) -> dict[str, Tool]:
     return found
 
 
+def has_tools(module: ModuleType) -> bool:
+    """Whether a module names any tool."""
+    return any(tool_of(value) is not None for value in list(vars(module).values()))
+
+
 class _App:
     """A file with tools, as this process has loaded it."""
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from pathlib import Path
 
+import pytest
 from tests.unit.cli.conftest import Run
 
 BANK = """
@@ -231,7 +232,7 @@ def test_modules_that_are_not_there_and_have_no_tasks(run: Run, folder: Path) ->
     done = run("check", "tasks_of_cli.py")
     assert done.returncode == 0, done.stderr
     assert done.stdout.splitlines() == [
-        "tasks_of_cli.py: no task is defined here",
+        "tasks_of_cli.py: no task and no tool is defined here",
         "0 tasks, 0 errors, 0 warnings, 0 notes",
     ]
 
@@ -245,3 +246,41 @@ def test_configurations_and_modules_at_once(run: Run, folder: Path) -> None:
     assert done.stdout.endswith("2 tasks, 0 errors, 0 warnings, 0 notes\n")
     (folder / "runtime.toml").write_text("[pools.api]\nworkers = 0\n")
     assert run("check", "runtime.toml", "own_bank.py").returncode == 1
+
+
+TOOLS = """
+from ropewalk.serving import tool
+
+@tool
+def add(a: int, b: int = 1) -> int:
+    return a + b
+
+@tool(pool="large")
+def scale(a: float) -> float:
+    return 2 * a
+"""
+
+
+def test_tools_are_checked_as_for_a_server(run: Run, folder: Path) -> None:
+    pytest.importorskip("pydantic")
+    (folder / "own_tools.py").write_text(TOOLS.replace('(pool="large")', ""))
+    done = run("check", "own_tools.py")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.splitlines() == [
+        "own_tools.py: 2 tools can be served: add, scale",
+        "0 tasks, 0 errors, 0 warnings, 0 notes",
+    ]
+    assert json.loads(run("check", "own_tools.py", "--json").stdout)["tools"] == {
+        "own_tools.py": ["add", "scale"]
+    }
+    (folder / "own_tools.py").write_text(TOOLS)
+    done = run("check", "own_tools.py")
+    assert (done.returncode, "wants the pool 'large', and there is none" in done.stderr) == (1, True)
+    (folder / "pools.toml").write_text('default = "tools"\n[serve]\n[pools.large]\n[pools.tools]\n')
+    done = run("check", "pools.toml", "own_tools.py")
+    assert done.returncode == 0, done.stderr
+    assert "2 tools can be served" in done.stdout
+    (folder / "own_tools.py").write_text(TOOLS.replace("a: int", "*a: int"))
+    done = run("check", "own_tools.py", "own_tools.py")
+    assert done.returncode in (1, 2)
+    assert "has no name for them" in done.stderr

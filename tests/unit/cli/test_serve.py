@@ -5,6 +5,7 @@ from __future__ import annotations
 import http.client
 import os
 import re
+import shlex
 import signal
 import subprocess
 from collections.abc import Iterator
@@ -15,6 +16,8 @@ import pytest
 from tests.polling import descendants, is_alive, until
 from tests.tasks import Gate
 from tests.unit.cli.conftest import Run, command
+
+from ropewalk.client import Client
 
 APP = """
 from pathlib import Path
@@ -148,6 +151,31 @@ def test_ctrl_c_ends_it_at_once(served: Served, gate: Gate) -> None:
     until(lambda: not is_alive(worker))
 
 
+@pytest.mark.parametrize("closed", [(2,), (0, 1, 2)])
+def test_it_serves_without_standard_error(tmp_path: Path, closed: tuple[int, ...]) -> None:
+    pytest.importorskip("pydantic")
+    (tmp_path / "app_of_cli.py").write_text(APP)
+    where = str(tmp_path / "sock")
+    line = shlex.join(command("serve", "app_of_cli.py", "--http", "127.0.0.1:0", "-w", "1", "--unix", where))
+    without = " ".join(f"{number}>&-" for number in closed)
+    path = os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])
+    process = subprocess.Popen(
+        ["sh", "-c", f"exec {line} {without}"], cwd=tmp_path, env=os.environ | {"PYTHONPATH": path}
+    )
+    try:
+        until(lambda: os.path.exists(where) or process.poll() is not None)
+        with Client(f"unix://{where}") as client:
+            assert client.call("add", a=2) == 3
+        # A socket that had this number would have what the tools print.
+        for pid in [process.pid, *descendants(process.pid)]:
+            assert os.readlink(f"/proc/{pid}/fd/2") == "/dev/null"
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(60) == 0
+    finally:
+        process.kill()
+        process.wait()
+
+
 SLOW = """
 import os, time
 from ropewalk.serving import tool
@@ -211,6 +239,7 @@ def test_what_cannot_be_served(run: Run, folder: Path) -> None:
         (("nothing.py",), "there is no file 'nothing.py'\n  try: name it as FILE.py or as package.module"),
         (("tasks_of_cli.py",), "has no tools. Put @tool of ropewalk.serving above"),
         (("tools.py", "--http", "0.0.0.0:0"), "is open to other machines"),
+        (("tools.py", "--host", "0.0.0.0", "--port", "80"), "--port 80; the address is --http HOST:PORT"),
         (("tools.py", "--http", "here"), "http must be an IP address and a port"),
         (("tools.py", "--config", "none.toml"), "cannot read none.toml: No such file or directory"),
         (("tools.py", "--config", "bad.toml"), "bad.toml, line 2: serve.threads must be 1 or more"),

@@ -30,13 +30,13 @@ class Hostile(Exception):
     ],
 )
 def test_each_exception_has_a_status(error: BaseException, status: str, message: str) -> None:
-    assert explain(error) == (status, message, [], None)
+    assert explain(error)[:4] == (status, message, [], None)
 
 
 def test_the_tool_says_which_fields_are_wrong() -> None:
     error = ToolError("no", "INVALID_ARGUMENT", (("a[0]", "is odd"),))
     for one in (error, pickle.loads(pickle.dumps(error)), copy.copy(error)):
-        assert explain(one) == ("INVALID_ARGUMENT", "no", [("a[0]", "is odd")], None)
+        assert explain(one)[:4] == ("INVALID_ARGUMENT", "no", [("a[0]", "is odd")], None)
 
 
 def test_a_status_that_is_none() -> None:

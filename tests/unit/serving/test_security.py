@@ -24,7 +24,10 @@ import pytest
 from tests.polling import until
 from tests.unit.serving.conftest import Said, ask, call
 
-from ropewalk import ConfigError
+from ropewalk import CallFailed, CallUnavailable, ConfigError
+from ropewalk.cli._errors import CommandError
+from ropewalk.cli._status import Source
+from ropewalk.client._http import said_in_text
 from ropewalk.serving import Server, ServingError, _logs
 
 TOKEN, OTHER = "token-secret-of-ann", "token-secret-of-bob"
@@ -282,9 +285,10 @@ def test_the_caller_is_in_the_log(guarded: tuple[Server, Path], caplog: pytest.L
         (0.1, None, None),
         (0, 0, 0),
         None,
+        None,
     )
     with caplog.at_level(logging.INFO, "ropewalk.serving"):
-        _logs.write([record], 0)
+        _logs.write([record], [], 0)
     line = json.loads(_logs.Json().format(caplog.records[-1]))
     assert (line["caller"], line["tool"]) == ("ann", "add")
 
@@ -348,6 +352,42 @@ def test_mutual_tls(make_server: Make, tmp_path: Path) -> None:
     encrypted.renew()
     until(lambda: encrypted.serial(server) != before)
     assert encrypted.said(server).json == 2
+
+
+def test_clients_say_what_is_wrong_with_the_way_to_a_server(
+    make_server: Make, make_client: Callable[..., Any], tmp_path: Path
+) -> None:
+    encrypted = Encrypted(tmp_path)
+    settings = {name: encrypted.settings[name] for name in ("tls_cert", "tls_key")}
+    server = make_server(**settings)
+    with pytest.raises(
+        CallFailed, match="status 400, and is none of a tool: This port speaks TLS: use https://"
+    ):
+        make_client(f"http://{server.http}").call("add", a=1)
+    with pytest.raises(
+        CallUnavailable, match=rf"https://{server.http} cannot be reached: .*tls=ssl.create_default"
+    ):
+        make_client(f"https://{server.http}").call("add", a=1)
+    with pytest.raises(CommandError, match="it answers 400: This port speaks TLS: use https://"):
+        Source(f"http://{server.http}").once()
+    with pytest.raises(CommandError) as caught:
+        Source(f"https://{server.http}").once()
+    assert "--tls-ca FILE" in caught.value.hint
+    # A certificate of another name is no matter of its authority.
+    other = f"https://localhost:{(server.http or '').rpartition(':')[2]}"
+    with pytest.raises(CallUnavailable, match="cannot be reached") as of_name:
+        make_client(other, tls=encrypted.context()).call("add", a=1)
+    assert "create_default_context" not in str(of_name.value)
+    with pytest.raises(CommandError) as caught:
+        Source(other, tls=encrypted.context()).once()
+    assert not caught.value.hint
+
+
+def test_what_is_said_in_text_is_short_and_printable() -> None:
+    assert said_in_text("text/plain; charset=utf-8", b"no\nmore \x1b[2J\xff") == "no more ?[2J\ufffd"
+    assert said_in_text("Text/Plain", b"x" * 1000) == "x" * 200 + "..."
+    assert said_in_text("text/html", b"no") is None
+    assert said_in_text(None, b"no") is None
 
 
 def test_wrong_files_of_tls_are_named(app: Path, tmp_path: Path) -> None:

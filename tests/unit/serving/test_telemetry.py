@@ -477,14 +477,14 @@ def test_a_record_is_one_line_of_json() -> None:
         raise KeyError("why")
     except KeyError:
         made.exc_info = sys.exc_info()
-    assert "KeyError: 'why'" in json.loads(_logs.Json().format(made))["exception"]
+    assert "KeyError: 'why'" in json.loads(_logs.Json().format(made))["exception.stacktrace"]
     # As a record comes from a worker.
     made.exc_info, made.exc_text = None, "of a worker"
-    assert json.loads(_logs.Json().format(made))["exception"] == "of a worker"
+    assert json.loads(_logs.Json().format(made))["exception.stacktrace"] == "of a worker"
 
 
 def test_records_that_were_dropped_are_counted(caplog: pytest.LogCaptureFixture) -> None:
-    _logs.write([], 7)
+    _logs.write([], [], 7)
     assert "7 records of calls were dropped" in caplog.text
 
 

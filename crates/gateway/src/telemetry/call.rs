@@ -7,14 +7,16 @@ use std::task::{Context, Poll, ready};
 use std::time::{Duration, Instant, SystemTime};
 
 use futures::{Stream, StreamExt as _};
-use ropewalk_pool::{Outcome, Record, Task};
+use ropewalk_pool::{Engine, Failure, Outcome, Record, Task};
 use serde_json::{Map, Value};
 
 use super::Telemetry;
 use super::context::{PARENT, STATE, Trace};
+use super::failures::{LONGEST_TRACEBACK, bounded};
+use super::lines::EndedWorker;
 use super::meters::{Lookup, OfTool, Protocol};
 use crate::clients::Caller;
-use crate::failed::{Code, Failed, Shed};
+use crate::failed::{Code, Failed, Shed, Thrown};
 
 /// A hold on a call. With the last one the call has ended, and is counted: what reads and answers it has one until the
 /// client has its answer or leaves, and the engine has one until the task has ended.
@@ -55,7 +57,7 @@ pub(super) struct End {
     pub(super) code: Option<Code>,
     pub(super) shed: Option<Shed>,
     pub(super) message: Option<String>,
-    pub(super) traceback: Option<Arc<str>>,
+    raised: Option<Arc<Thrown>>,
     at: Instant,
 }
 
@@ -141,15 +143,16 @@ impl Watched {
 
     /// It has a result.
     pub(crate) fn ended(&self) {
-        self.end(End { code: None, shed: None, message: None, traceback: None, at: Instant::now() });
+        let at = Instant::now();
+        self.end(End { code: None, shed: None, message: None, raised: None, at });
     }
 
     /// It has none.
     pub(crate) fn failed(&self, failed: &Failed) {
         let (code, shed) = (Some(failed.code), failed.shed);
         let message = Some(failed.message.clone().into_owned());
-        let traceback = failed.traceback.clone();
-        self.end(End { code, shed, message, traceback, at: Instant::now() });
+        let raised = failed.raised.clone();
+        self.end(End { code, shed, message, raised, at: Instant::now() });
     }
 
     /// The items of its stream, counted, and the call ended with the last one.
@@ -168,12 +171,12 @@ impl Watched {
     }
 
     /// Its task has ended.
-    pub(crate) fn ran(&self, task: &Task) {
+    pub(crate) fn ran(&self, task: &Task, pool: &Engine) {
         match &self.0 {
-            Seen::One(one) => one.ran_after(task, Duration::ZERO),
+            Seen::One(one) => one.ran_after(task, pool, Duration::ZERO),
             Seen::Batch(calls) => {
                 for (one, waited) in calls.iter().filter_map(|(call, waited)| Some((call.one()?, *waited))) {
-                    one.ran_after(task, waited);
+                    one.ran_after(task, pool, waited);
                 }
             }
         }
@@ -192,8 +195,26 @@ impl Watched {
 
 impl Watching {
     /// Its task has ended, for which it had waited so long before that was submitted.
-    fn ran_after(&self, task: &Task, waited: Duration) {
+    fn ran_after(&self, task: &Task, pool: &Engine, waited: Duration) {
         let record = task.record();
+        let late = match task.outcome() {
+            Some(Outcome::Cancelled) => Some(false),
+            Some(Outcome::Failed(Failure::TimedOut(..))) => Some(true),
+            _ => None,
+        };
+        // One that no worker had begun has no process, and a thread goes on.
+        if let Some(late) = late
+            && record.pid != 0
+        {
+            let tool = Arc::clone(&self.tool.name);
+            self.telemetry.lines.ended(EndedWorker {
+                pool: pool.name(),
+                pid: record.pid,
+                tool,
+                late,
+                others: 0,
+            });
+        }
         let begun = record.begun_ns.map(|begun| begun.saturating_sub(task.queued_again_ns()));
         let _ = self.ran.set(Ran {
             record,
@@ -237,7 +258,14 @@ impl Watching {
 
     /// Where its tool raised.
     pub(super) fn traceback(&self) -> Option<Arc<str>> {
-        self.end.get().and_then(|end| end.traceback.clone())
+        self.end.get()?.raised.as_ref()?.traceback.clone()
+    }
+
+    /// What its tool raised, unless that is an answer.
+    pub(super) fn raised(&self) -> Option<Thrown> {
+        let raised = self.end.get()?.raised.as_ref().filter(|raised| raised.class.is_some())?;
+        let traceback = raised.traceback.as_deref().map(|text| bounded(text, LONGEST_TRACEBACK, true));
+        Some(Thrown { class: raised.class.clone(), traceback })
     }
 
     /// How long the client had to do with it.

@@ -15,7 +15,7 @@ const MOST_IN_SECOND: u32 = 20;
 /// Bytes of one message.
 const LONGEST_MESSAGE: usize = 4 << 10;
 /// Bytes of one traceback.
-const LONGEST_TRACEBACK: usize = 16 << 10;
+pub(super) const LONGEST_TRACEBACK: usize = 16 << 10;
 
 /// A call that failed.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ impl Failure {
 }
 
 /// The end of a text, or its beginning.
-fn bounded(text: &str, most: usize, keep_end: bool) -> Arc<str> {
+pub(super) fn bounded(text: &str, most: usize, keep_end: bool) -> Arc<str> {
     if text.len() <= most {
         return text.into();
     }

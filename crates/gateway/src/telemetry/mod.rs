@@ -35,7 +35,7 @@ use self::context::Trace;
 pub(crate) use self::context::{PARENT, STATE};
 pub(crate) use self::failures::{Failure, Failures};
 use self::families::{Family, Name, Value};
-pub use self::lines::{Gravity, Lines, Logged, Logging};
+pub use self::lines::{EndedWorker, Gravity, Lines, Logged, Logging, Taken};
 pub(crate) use self::meters::Lookup;
 pub use self::meters::Protocol;
 use self::meters::{OfTool, Requests, is_fault, route, status};
@@ -206,6 +206,7 @@ impl Telemetry {
                 caller: call.caller.get().cloned(),
                 status: status(code),
                 message: message.map(str::to_owned),
+                raised: call.raised(),
                 took,
                 queued: ran.and_then(|ran| ran.queued),
                 ran: ran.filter(|ran| ran.answered).map(|ran| Duration::from_nanos(ran.record.busy_ns)),

@@ -155,7 +155,7 @@ async fn records_of_calls_tell_no_secrets() {
     while came.len() < 2 {
         let lines = Arc::clone(&lines);
         let some = tokio::task::spawn_blocking(move || lines.next()).await.expect("a thread");
-        came.extend(some.expect("records"));
+        came.extend(some.expect("records").calls);
     }
     let tools: Vec<_> = came.iter().map(|line| (&*line.tool, line.status, line.gravity)).collect();
     assert_eq!(tools, [("echo", "OK", Gravity::Info), ("fail", "UNKNOWN", Gravity::Error)]);

@@ -100,7 +100,7 @@ async fn with_an_authority_of_clients_only_its_clients_are_served() {
     assert!(is_served(&server, &authority.client(Some(&known), &[])).await);
     // The log has the caller's name.
     let taken = tokio::task::spawn_blocking(move || lines.next()).await.expect("a thread").expect("records");
-    assert_eq!(taken.first().and_then(|line| line.caller.as_deref()), Some("ann.example"));
+    assert_eq!(taken.calls.first().and_then(|line| line.caller.as_deref()), Some("ann.example"));
 }
 
 #[tokio::test]
