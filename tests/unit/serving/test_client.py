@@ -139,6 +139,11 @@ def opened(server: Server) -> int:
     return sum(line.split()[1].endswith(f":{port:04X}") and line.split()[3] == "01" for line in lines)
 
 
+def test_a_client_names_its_server() -> None:
+    assert repr(Client("http://127.0.0.1:1/tools")) == "<Client of http://127.0.0.1:1/tools>"
+    assert repr(AsyncClient("unix:///a/b")) == "<AsyncClient of unix:///a/b>"
+
+
 def test_calls(client: Any) -> None:
     assert client.call("add", a=1, b=2) == 3
     assert client.call("add", {"a": 1}, b=5) == 6

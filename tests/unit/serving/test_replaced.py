@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from tests.polling import is_alive, until
 from tests.tasks import Gate
-from tests.unit.serving.conftest import ask, call
+from tests.unit.serving.conftest import Said, ask, call
 from tests.unit.serving.test_reload import SESSION, write
 
 from ropewalk.serving import Server, _reload
@@ -117,6 +117,29 @@ def test_two_older_generations_are_all_that_there_may_be(
     assert version(server) == ["five", "five"]
     assert [one.end() for one in (held[0], held[2])] == [(200, "one"), (200, "three")]
     until(lambda: not any(is_alive(one.pid) for one in held))
+
+
+def test_calls_that_older_workers_have_not_begun_are_unavailable(
+    tmp_path: Path, make_server: Callable[..., Server], hold: Hold
+) -> None:
+    server = make_server(write(tmp_path, "one"), workers=1, drain_timeout=1)
+    hold(server, "first")
+    said: list[Said] = []
+    folder = str(tmp_path / "first")
+    waiting = [
+        threading.Thread(target=lambda: said.append(call(server, "hold", {"folder": folder})))
+        for _ in range(5)
+    ]
+    for thread in waiting:
+        thread.start()
+    [pool] = server.runtime.statistics().pools
+    until(lambda: server.runtime.statistics().pools[pool].queued >= 4)
+    write(tmp_path, "two")
+    server.reload()
+    for thread in waiting:
+        thread.join()
+    assert [one.status for one in said] == [503] * 5
+    assert all("newer workers replaced" in one.error["message"] for one in said)
 
 
 def test_a_drain_answers_the_calls_of_older_generations(
