@@ -18,27 +18,34 @@ _AT_ONCE = 4096
 
 
 class Stderr:
-    """The descriptor of standard error."""
+    """A stream's descriptor, which is asked for with each text: the program may close the stream."""
 
-    def __init__(self, descriptor: int) -> None:
-        self._descriptor = descriptor
-        self._poll = select.poll()
-        self._poll.register(descriptor, select.POLLOUT)
+    def __init__(self, stream: TextIO) -> None:
+        stream.fileno()
+        self._stream = stream
         self._is_stuck = False
         #: Whether the last text was written in part.
         self._is_torn = False
 
     def write(self, text: str) -> bool:
-        """Writes a text, and returns whether all of it was."""
+        """Writes a text, and returns whether all of it was; it is not where nobody can read it any more."""
+        try:
+            return self._write(text, self._stream.fileno())
+        except (OSError, ValueError):
+            return False
+
+    def _write(self, text: str, descriptor: int) -> bool:
+        poll = select.poll()
+        poll.register(descriptor, select.POLLOUT)
         left = text.encode("utf-8", "backslashreplace")
         if self._is_torn:
             left = b"\n" + left
         begun = False
         while left:
-            if not self._poll.poll(0 if self._is_stuck else _PATIENCE):
+            if not poll.poll(0 if self._is_stuck else _PATIENCE):
                 self._is_stuck, self._is_torn = True, begun or self._is_torn
                 return False
-            left = left[os.write(self._descriptor, left[:_AT_ONCE]) :]
+            left = left[os.write(descriptor, left[:_AT_ONCE]) :]
             begun = True
         self._is_stuck = self._is_torn = False
         return True
@@ -46,7 +53,7 @@ class Stderr:
 
 def _of(stream: TextIO | None) -> Stderr | None:
     try:
-        return None if stream is None else Stderr(stream.fileno())
+        return None if stream is None else Stderr(stream)
     except (AttributeError, OSError, ValueError):
         return None  # A stream of the program's, without a descriptor.
 

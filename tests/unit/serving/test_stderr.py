@@ -57,6 +57,24 @@ def test_what_nobody_reads_is_counted_and_what_is_read_later_is_whole(
     assert "again" in lines[lines.index(note) + 1]
 
 
+def test_a_descriptor_that_was_closed_is_not_written_to(
+    pipe: tuple[int, io.TextIOWrapper], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    reads, stream = pipe
+    with open(os.dup(stream.fileno()), "w", encoding="utf-8") as own:
+        number = own.fileno()
+        monkeypatch.setattr(sys, "stderr", own)
+        handler = _stderr.handler()
+    os.dup2(stream.fileno(), number)
+    try:
+        handler.emit(handled("for nobody"))
+        stream.write("for the other")
+        stream.flush()
+        assert os.read(reads, 1 << 16) == b"for the other"
+    finally:
+        os.close(number)
+
+
 def test_without_standard_error_nothing_is_written(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "stderr", None)
     _stderr.say("nothing")
