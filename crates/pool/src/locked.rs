@@ -1,4 +1,4 @@
-//! The engine's lock, and the values that must not be dropped under it.
+//! The engine's lock, the values that must not be dropped under it, and the workers that are not woken under it.
 //!
 //! The values that the layer above puts into tasks run arbitrary code when they are dropped: a finalizer may come back
 //! to the engine, or wait for a thread that does. So no [`Opaque`] is ever dropped by a thread that holds a lock of the

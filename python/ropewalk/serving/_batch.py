@@ -101,10 +101,8 @@ def batched(tool: Tool, signature: Signature) -> Callable[[int, Given, bytes], b
             except Violations as wrong:
                 answers[place] = wrong.answer()
                 continue
-            except (
-                Exception,
-                SystemExit,
-            ) as error:  # A validator of the program's: its own caller fails alone.
+            except (Exception, SystemExit) as error:
+                # It is a validator of the program's, and its own caller fails alone.
                 answers[place] = _failure(error)
                 continue
             places.append(place)
