@@ -175,7 +175,7 @@ def test_a_run_leaves_nothing_with_helpers_that_have_no_time(kind: str) -> None:
         for _ in range(1 if pool else threads_module._MOST):
             assert began.acquire(timeout=LONG)
         try:
-            for _ in range(200):
+            for _ in range(40):
                 mark = Mark()
                 known = weakref.ref(mark)
                 store.run_all([(a, lambda mark=mark: mark), b])
