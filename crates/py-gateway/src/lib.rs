@@ -388,24 +388,18 @@ impl Gateway {
         let pools = pools.iter().map(Served::of).collect::<PyResult<Vec<_>>>()?;
         let tools = tools_of(&pools, tools, sessions, number)?;
         let engines: Vec<_> = pools.iter().map(Served::engine).collect();
-        let reloaded = py.detach(move || {
-            let engines = engines_of(engines, &self.exceptions)?;
-            loop {
-                let readiness = engines.readiness();
-                let Some(why) = readiness.why_not() else { break };
-                if !matches!(readiness, Readiness::Starting(..)) || self.stopped.load(Ordering::Relaxed) {
-                    return Err(io::Error::other(why));
-                }
-                thread::sleep(LOOK);
-            }
+        let engines = py.detach(|| engines_of(engines, &self.exceptions))?;
+        let ready = self.wait_ready(py, &engines);
+        // With no lock of Python's, also when they are dropped: their threads end.
+        py.detach(move || {
+            ready?;
             self.generations.add(number, engines);
             let before = self.server.replace(tools);
             let old = self.generations.make_current(number);
             self.cached.clear();
             self.replaced.lock().insert(old, before);
             Ok(old)
-        });
-        reloaded.map_err(PyErr::from)
+        })
     }
 
     /// Returns when no call is left that may yet go to the workers of tools which were replaced, and forgets these.
@@ -511,6 +505,21 @@ impl Gateway {
             self.lines.close();
             self.wishes.close();
         });
+    }
+}
+
+impl Gateway {
+    /// Waits until every worker of these engines is ready. An interrupt ends that.
+    fn wait_ready(&self, py: Python<'_>, engines: &Engines) -> PyResult<()> {
+        loop {
+            let readiness = py.detach(|| engines.readiness());
+            let Some(why) = readiness.why_not() else { return Ok(()) };
+            if !matches!(readiness, Readiness::Starting(..)) || self.stopped.load(Ordering::Relaxed) {
+                return Err(io::Error::other(why).into());
+            }
+            py.check_signals()?;
+            py.detach(|| thread::sleep(LOOK));
+        }
     }
 }
 

@@ -96,7 +96,7 @@ def sleep(folder: str) -> None:
     Gate(Path(folder)).mark("sleeps")
     time.sleep(100)
 
-@tool
+@tool(grace=30)
 def polite(folder: str) -> None:
     gate = Gate(Path(folder))
     gate.mark("begun")

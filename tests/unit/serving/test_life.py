@@ -10,6 +10,7 @@ import subprocess
 import sys
 import threading
 import time
+import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
@@ -250,6 +251,56 @@ def test_ctrl_c_is_heard_while_a_program_drains_its_server(tmp_path: Path) -> No
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
         assert process.stdout.read() == "interrupted the server has ended\n"
+
+
+WARMS = """
+import os, sys, time
+from ropewalk.serving import Server, tool
+
+def warm() -> None:
+    if os.path.exists(__file__ + ".slow"):
+        open(__file__ + ".warms", "w").close()
+        time.sleep(100)
+
+@tool(warmup=warm)
+def number() -> int:
+    return os.getpid()
+
+if __name__ == "__main__":
+    with Server(__file__, http="127.0.0.1:0", workers=1) as server:
+        server.wait_ready()
+        print(server.http, flush=True)
+        open(__file__ + ".slow", "w").close()
+        try:
+            server.reload()
+        except KeyboardInterrupt:
+            print("interrupted", server.not_ready(), flush=True)
+        sys.stdin.readline()
+"""
+
+
+def test_ctrl_c_is_heard_while_new_workers_warm_up(tmp_path: Path) -> None:
+    program = tmp_path / "program.py"
+    program.write_text(WARMS)
+    with subprocess.Popen(
+        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        address = process.stdout.readline().strip()
+        url = f"http://{address}/v1/tools/number"
+
+        def asked() -> int:
+            call = urllib.request.Request(url, b"{}", {"Content-Type": "application/json"})
+            with urllib.request.urlopen(call, timeout=30) as answer:
+                return int(answer.read())
+
+        before = asked()
+        until(lambda: (tmp_path / "program.py.warms").exists(), 60)
+        process.send_signal(signal.SIGINT)
+        assert process.stdout.readline() == "interrupted None\n"
+        assert asked() == before, "the old worker serves on"
+        process.stdin.close()
 
 
 def test_a_reload_for_which_no_thread_starts_is_given_up(
