@@ -25,7 +25,7 @@ ONE, MANY = _contest("alone", "single"), _contest("together", "together")
 ROW = Row(
     "batch",
     "A tool that costs 2 ms, and 0.1 ms for each item",
-    f"A hundred callers over HTTP, {WORKERS} workers: each call alone, and with a batch of 64 and a window of 5 ms. "
+    f"A hundred callers over HTTP, {WORKERS} workers: each call alone, and with a batch of 64 and a window of 1 ms. "
     "The cost is a sleep, so the workers wait for no core.",
     (
         Line(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 import sys
 from collections.abc import Callable, Iterable, Mapping
@@ -338,3 +339,8 @@ def _path(steps: Iterable[int | str]) -> str:
     for step in steps:
         path += f"[{step}]" if isinstance(step, int) else f".{step}" if path else step
     return path
+
+
+# pydantic imports most of itself, and its plugins, when the first type is read. Here that happens in the process from
+# which workers are forked.
+Pydantic([Parameter("items", list[str], inspect.Parameter.empty)], float)

@@ -10,6 +10,7 @@ import enum
 import importlib.util
 import json
 import math
+import subprocess
 import sys
 import types
 from collections.abc import AsyncIterator, Callable, Iterator
@@ -509,3 +510,25 @@ def test_a_parameter_that_callers_cannot_send(library: str) -> None:
         Signature(strange, streams=False).input_schema()
     if library == "pydantic":
         assert "the parameter 'a' is" in str(raised.value)
+
+
+FORKED = """
+import sys
+import ropewalk.serving._worker
+import ropewalk.serving._pydantic
+from ropewalk.serving._signature import Signature
+
+def tool(item: int, names: list[str], more: dict[str, float] | None = None) -> list[float]: ...
+
+before = set(sys.modules)
+Signature(tool, streams=False)
+print(sorted(set(sys.modules) - before))
+"""
+
+
+def test_what_workers_are_forked_from_has_imported_all_that_the_first_tool_needs() -> None:
+    pytest.importorskip("pydantic")
+    done = subprocess.run(
+        [sys.executable, "-c", FORKED], capture_output=True, text=True, timeout=60, check=True
+    )
+    assert done.stdout == "[]\n"
