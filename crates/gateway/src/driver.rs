@@ -14,8 +14,6 @@ use ropewalk_sync::atomic::{AtomicUsize, Ordering};
 use ropewalk_sync::{Mutex, Parker};
 use tokio::sync::oneshot;
 
-use crate::server::take_short_turns;
-
 /// How long the thread waits for the end of a pool before it looks for results once more.
 const LEAVING: Duration = Duration::from_millis(20);
 /// How long the thread rests beside a pool that no call needs it for, before it sleeps in the pool.
@@ -145,7 +143,6 @@ impl Drop for Forget<'_> {
 }
 
 fn drive(engine: &Engine, driver: &Weak<Driver>) {
-    take_short_turns();
     loop {
         {
             let Some(driver) = driver.upgrade() else { break };

@@ -15,7 +15,6 @@ use axum::response::{IntoResponse as _, Response};
 use axum::routing::any;
 use connectrpc::ConnectRpcService;
 use futures::StreamExt as _;
-use ropewalk_os::cpu::take_turns_of;
 use ropewalk_sync::Mutex;
 use tokio::runtime::{Builder, Handle, Runtime};
 use tokio::sync::watch;
@@ -132,13 +131,6 @@ impl fmt::Debug for Server {
     }
 }
 
-/// What the gateway does for a call takes some microseconds, and the call's worker, or its client, waits for that: it goes
-/// on beside tools that compute, and does not wait for the end of their turns of some milliseconds.
-pub(crate) fn take_short_turns() {
-    // Without it calls take longer beside such tools.
-    let _ = take_turns_of(Duration::from_micros(100));
-}
-
 impl Server {
     /// Starts to listen, and to serve.
     ///
@@ -150,7 +142,6 @@ impl Server {
         let runtime = Builder::new_multi_thread()
             .worker_threads(settings.threads.max(1))
             .thread_name("ropewalk-serve")
-            .on_thread_start(take_short_turns)
             .enable_io()
             .enable_time()
             .build()?;

@@ -1,8 +1,7 @@
-//! How many cores this process may use, and how long its threads hold one.
+//! How many cores this process may use.
 
+use std::fs;
 use std::path::Path;
-use std::time::Duration;
-use std::{fs, io, mem};
 
 /// Cores that this process may run on, by its affinity and its control group's quota, rounded up; 1 at least.
 pub fn usable_cores() -> usize {
@@ -15,38 +14,6 @@ pub fn online_cores() -> usize {
     // SAFETY: the call takes a number and touches no memory of ours.
     let online = unsafe { libc::sysconf(libc::_SC_NPROCESSORS_ONLN) };
     usize::try_from(online).unwrap_or(1).max(1)
-}
-
-/// Asks for turns of this length for the calling thread, which has 0.1 to 100 ms: a thread with short turns goes on soon
-/// after it is woken, though others compute with longer ones, and gets no more time in all than they do. Its nice value
-/// stays. A thread with a policy of its own keeps that, and Linux before 6.12 takes no notice. See `sched_setattr(2)`.
-///
-/// # Errors
-///
-/// When a sandbox forbids it.
-pub fn take_turns_of(turn: Duration) -> io::Result<()> {
-    let mut attributes = attributes()?;
-    if i32::try_from(attributes.sched_policy) != Ok(libc::SCHED_OTHER) {
-        return Ok(());
-    }
-    attributes.sched_runtime = u64::try_from(turn.as_nanos()).unwrap_or(u64::MAX);
-    // SAFETY: the kernel reads as many bytes of the struct as its size says; 0 is the calling thread.
-    let set = unsafe { libc::syscall(libc::SYS_sched_setattr, 0, &raw const attributes, 0) };
-    if set == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
-}
-
-/// How the calling thread is scheduled, with the size of this struct in it.
-fn attributes() -> io::Result<libc::sched_attr> {
-    let size = u32::try_from(mem::size_of::<libc::sched_attr>()).expect("a few dozen bytes");
-    // SAFETY: a struct of numbers, for which zero is a value.
-    let mut attributes: libc::sched_attr = unsafe { mem::zeroed() };
-    // SAFETY: the kernel writes at most `size` bytes to a struct that has as many; 0 is the calling thread.
-    let got = unsafe { libc::syscall(libc::SYS_sched_getattr, 0, &raw mut attributes, size, 0) };
-    if got != 0 {
-        return Err(io::Error::last_os_error());
-    }
-    attributes.size = size;
-    Ok(attributes)
 }
 
 /// The control group's quota in cores, rounded up, of version 2 or 1 of control groups.
@@ -182,31 +149,5 @@ mod tests {
         let tree = Tree::new("second", &[("sys/fs/cgroup/cpu.max", "400000 100000\n")]);
         assert_eq!(quota_under(&tree.0, "0::/docker/0123\n", ""), Some(4));
         assert_eq!(quota_under(&tree.0, "nonsense", "nonsense"), None);
-    }
-
-    #[test]
-    fn short_turns_leave_the_nice_value() {
-        let attributes = std::thread::spawn(|| {
-            // SAFETY: numbers; 0 is the calling thread.
-            assert_eq!(unsafe { libc::setpriority(libc::PRIO_PROCESS, 0, 3) }, 0);
-            take_turns_of(Duration::from_micros(250)).unwrap();
-            attributes().unwrap()
-        });
-        let attributes = attributes.join().unwrap();
-        assert_eq!(attributes.sched_nice, 3);
-        // Linux before 6.12 says 0.
-        assert!([0, 250_000].contains(&attributes.sched_runtime), "{}", attributes.sched_runtime);
-    }
-
-    #[test]
-    fn a_policy_that_was_chosen_stays() {
-        let policy = std::thread::spawn(|| {
-            let none = libc::sched_param { sched_priority: 0 };
-            // SAFETY: the struct lives during the call; 0 is the calling thread.
-            assert_eq!(unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &raw const none) }, 0);
-            take_turns_of(Duration::from_micros(250)).unwrap();
-            attributes().unwrap().sched_policy
-        });
-        assert_eq!(i32::try_from(policy.join().unwrap()), Ok(libc::SCHED_BATCH));
     }
 }
