@@ -10,13 +10,14 @@ from pathlib import Path
 import pytest
 from tests.polling import is_alive, until
 from tests.tasks import Gate
-from tests.unit.serving.conftest import stops
+from tests.unit.serving.conftest import call, stops
 
 from ropewalk.serving import Server, tool
 
 Make = Callable[..., Server]
 
 TOOLS = """
+import os
 import time
 from collections.abc import Iterator
 from pathlib import Path
@@ -52,6 +53,19 @@ def usual(folder: str) -> Iterator[int]:
 @tool(grace=0.001)
 def hasty(folder: str) -> Iterator[int]:
     yield from steps(Gate(Path(folder)))
+
+@tool
+def attentive(folder: str) -> int:
+    gate = Gate(Path(folder))
+    gate.mark("runs")
+    task = ropewalk.current_task()
+    while not task.cancelled:
+        time.sleep(0.0005)
+    return gate.mark("closed")
+
+@tool
+def process() -> int:
+    return os.getpid()
 
 @tool(grace="30 s")
 def lasting(folder: str) -> None:
@@ -99,6 +113,16 @@ def test_a_step_that_ends_within_the_grace_keeps_its_worker(
 def test_a_stream_s_usual_grace_is_longer_than_its_steps(graceful: Server, gate: Gate) -> None:
     pid = stops(gate, lambda: leave(graceful, "usual", gate, streams=True))
     assert is_alive(pid)
+
+
+def test_a_call_s_usual_grace_is_enough_for_one_that_looks(graceful: Server, gate: Gate) -> None:
+    def is_kept() -> bool:
+        # A machine that is busy may not let it run within this time, and then its worker is ended.
+        leave(graceful, "attentive", gate, streams=False)
+        return bool(call(graceful, "process").json == gate.marks("runs")[-1])
+
+    until(is_kept, 120)
+    assert gate.marks("closed")
 
 
 def test_what_outlasts_its_grace_is_ended_with_its_worker(graceful: Server, gate: Gate) -> None:

@@ -13,8 +13,9 @@ import time
 import urllib.request
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import pytest
 from tests.polling import is_alive, until
@@ -211,6 +212,19 @@ def test_requests_that_have_begun_are_answered(make_server: Make, begin: Begin, 
     assert drained == [True]
 
 
+@contextmanager
+def running(folder: Path, text: str) -> Iterator[tuple[subprocess.Popen[str], IO[str], IO[str]]]:
+    """A program of this text: its process, its output and its input."""
+    program = folder / "program.py"
+    program.write_text(text)
+    with subprocess.Popen(
+        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdin is not None
+        assert process.stdout is not None
+        yield process, process.stdout, process.stdin
+
+
 INTERRUPTED = """
 import signal, sys, threading, urllib.request
 from ropewalk.serving import Server, tool
@@ -236,21 +250,15 @@ if __name__ == "__main__":
 
 
 def test_ctrl_c_is_heard_while_a_program_drains_its_server(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(INTERRUPTED)
-    with subprocess.Popen(
-        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        assert process.stdout.readline() == "holds\n"
-        process.stdin.write("\n")
-        process.stdin.flush()
-        assert process.stdout.readline() == "drains\n"
+    with running(tmp_path, INTERRUPTED) as (process, said, told):
+        assert said.readline() == "holds\n"
+        told.write("\n")
+        told.flush()
+        assert said.readline() == "drains\n"
         # The drain has begun or is about to; it would take half a minute.
         time.sleep(0.2)
         process.send_signal(signal.SIGINT)
-        assert process.stdout.read() == "interrupted the server has ended\n"
+        assert said.read() == "interrupted the server has ended\n"
 
 
 WARMS = """
@@ -280,15 +288,8 @@ if __name__ == "__main__":
 
 
 def test_ctrl_c_is_heard_while_new_workers_warm_up(tmp_path: Path) -> None:
-    program = tmp_path / "program.py"
-    program.write_text(WARMS)
-    with subprocess.Popen(
-        [sys.executable, str(program)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdin is not None
-        assert process.stdout is not None
-        address = process.stdout.readline().strip()
-        url = f"http://{address}/v1/tools/number"
+    with running(tmp_path, WARMS) as (process, said, told):
+        url = f"http://{said.readline().strip()}/v1/tools/number"
 
         def asked() -> int:
             call = urllib.request.Request(url, b"{}", {"Content-Type": "application/json"})
@@ -298,9 +299,9 @@ def test_ctrl_c_is_heard_while_new_workers_warm_up(tmp_path: Path) -> None:
         before = asked()
         until(lambda: (tmp_path / "program.py.warms").exists(), 60)
         process.send_signal(signal.SIGINT)
-        assert process.stdout.readline() == "interrupted None\n"
+        assert said.readline() == "interrupted None\n"
         assert asked() == before, "the old worker serves on"
-        process.stdin.close()
+        told.close()
 
 
 def test_a_reload_for_which_no_thread_starts_is_given_up(

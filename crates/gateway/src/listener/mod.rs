@@ -1,6 +1,7 @@
 //! An address, or a unix socket, and the connections that it takes.
 
 mod certificate;
+mod heads;
 mod idle;
 mod patient;
 mod plain;
@@ -34,6 +35,7 @@ use tokio::time::timeout;
 use tokio_rustls::TlsAcceptor;
 use tower::Service;
 
+use self::heads::Heads;
 use self::idle::Streamed;
 use self::patient::Patient;
 use self::rest::{Bounds, Whole};
@@ -57,8 +59,9 @@ const MOST_RESET: usize = 20;
 const MOST_FAULTY: usize = 256;
 /// How often a silent connection of HTTP/2 is asked whether its client is there, and how long the answer may take.
 const ASKED_EVERY: Duration = Duration::from_secs(20);
-/// How long a connection of HTTP/2 may have no stream, once it has had one. It is twice as long at most.
-const LONGEST_IDLE: Duration = Duration::from_secs(600);
+/// How long a connection may have no request, once it has had one; of HTTP/2, it is twice as long at most. Proxies keep
+/// theirs for up to ten minutes, and must be the first to close.
+const LONGEST_IDLE: Duration = Duration::from_secs(620);
 /// How long a listener rests when the process has no descriptor for a connection: one must end first.
 const NO_DESCRIPTOR: Duration = Duration::from_millis(50);
 
@@ -156,8 +159,8 @@ impl Listener {
         let mut builder = auto::Builder::new(streams);
         builder
             .http1()
-            .timer(TokioTimer::new())
-            .header_read_timeout(self.head_timeout)
+            .timer(Heads { came: stream.came(), time: self.head_timeout })
+            .header_read_timeout(LONGEST_IDLE)
             .max_headers(MOST_HEADERS)
             .max_buf_size(LARGEST_HEAD);
         builder

@@ -8,6 +8,7 @@ use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, ReadBuf};
 use tokio::net::{TcpStream, UnixStream};
 use tokio_rustls::server::TlsStream;
 
+use super::heads::Came;
 use super::patient::Patient;
 
 /// What a client of HTTP/2 says first (RFC 9113, section 3.4).
@@ -26,11 +27,17 @@ pub(super) struct Stream {
     read: [u8; PREFACE.len()],
     /// Where those of the bytes begin and end that were read and not given yet.
     left: (usize, usize),
+    came: Came,
 }
 
 impl Stream {
     pub(super) fn new(carrier: Carrier) -> Self {
-        Self { carrier, read: [0; PREFACE.len()], left: (0, 0) }
+        Self { carrier, read: [0; PREFACE.len()], left: (0, 0), came: Came::default() }
+    }
+
+    /// What is set with each read that gives bytes.
+    pub(super) fn came(&self) -> Came {
+        self.came.clone()
     }
 
     /// Whether the client speaks HTTP/2, which its first bytes say.
@@ -54,7 +61,7 @@ impl Stream {
 }
 
 macro_rules! carried {
-    ($self:ident, $stream:ident => $call:expr) => {
+    ($self:expr, $stream:ident => $call:expr) => {
         match &mut $self.get_mut().carrier {
             Carrier::Tcp($stream) => $call,
             Carrier::Unix($stream) => $call,
@@ -74,9 +81,11 @@ impl AsyncRead for Stream {
             let count = into.remaining().min(end - begin);
             into.put_slice(self.read.get(begin..begin + count).unwrap_or_default());
             self.left.0 += count;
+            self.came.set();
             return Poll::Ready(Ok(()));
         }
-        ready!(carried!(self, stream => Pin::new(stream).poll_read(context, into)))?;
+        ready!(carried!(self.as_mut(), stream => Pin::new(stream).poll_read(context, into)))?;
+        self.came.set();
         Poll::Ready(Ok(()))
     }
 }

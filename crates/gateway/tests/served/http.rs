@@ -191,6 +191,27 @@ async fn a_head_that_does_not_come_ends_its_connection() {
 }
 
 #[tokio::test]
+async fn a_connection_that_has_asked_is_kept_until_a_head_is_late() {
+    let patience = Duration::from_millis(50);
+    let (server, _) = server(|settings| settings.head_timeout = patience);
+    let address = server.listening().http.expect("an address");
+    let mut stream = TcpStream::connect(address).await.expect("a connection");
+    for _ in 0..3 {
+        stream.write_all(b"GET /healthz HTTP/1.1\r\nhost: it\r\n\r\n").await.expect("sent");
+        let mut said = Vec::new();
+        while !said.ends_with(b"\r\n\r\nok\n") {
+            let count = stream.read_buf(&mut said).await.expect("an answer");
+            assert_ne!(count, 0, "it was closed after {}", String::from_utf8_lossy(&said));
+        }
+        tokio::time::sleep(patience * 4).await;
+    }
+    stream.write_all(b"GET /healthz HTTP/1.1\r\nhost:").await.expect("sent");
+    let mut rest = Vec::new();
+    let ended = tokio::time::timeout(Duration::from_secs(30), stream.read_to_end(&mut rest)).await;
+    let _ = ended.expect("the end");
+}
+
+#[tokio::test]
 async fn a_body_that_does_not_come_ends_its_request() {
     let (server, _) = server(|settings| settings.head_timeout = Duration::from_millis(50));
     let mut stream =
