@@ -25,6 +25,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, runtime_checkable
 
+import ropewalk
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence
 
@@ -227,6 +229,13 @@ def interleave(
     return outcomes
 
 
+#: What the suites compare with, and what both sides are built upon.
+PACKAGES = (
+    *("joblib", "loky", "mpire", "numpy", "pebble", "pyzmq", "uvloop", "pydantic", "msgspec"),
+    *("grpcio", "fastapi", "uvicorn", "granian", "litserve", "ray", "mcp"),
+)
+
+
 def surroundings() -> dict[str, str]:
     """What a reader must know about the machine and the versions to read the figures."""
     processors = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
@@ -238,9 +247,13 @@ def surroundings() -> dict[str, str]:
         "usable cores",
         "load before the run": " ".join(f"{load:.2f}" for load in os.getloadavg()),
     }
-    for package in ("ropewalk", "joblib", "loky", "mpire", "numpy", "pebble"):
-        try:
-            known[package] = importlib.metadata.version(package)
-        except importlib.metadata.PackageNotFoundError:
-            known[package] = "not installed"
-    return known
+    found = [f"{one} {version}" for one in PACKAGES if (version := _version(one))]
+    return known | {"ropewalk": ropewalk.__version__, "beside it": ", ".join(found)}
+
+
+def _version(package: str) -> str:
+    """Empty if it is not installed: the rows that need it say so."""
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return ""
