@@ -32,10 +32,11 @@ EXTRAS ?= test,numpy,joblib,dask,loop,telemetry$(shell $(PYTHON) -c 'import sysc
 BIN := $(abspath $(VENV))/bin
 # How the extension is built; `PROFILE=dev` takes what `cargo test` has built, with its assertions.
 PROFILE ?= release
+BUILD_ARGS ?=
 # What maturin and pip say is kept for the day it fails.
 define MATURIN
 log=$$(mktemp); if ! PIP_QUIET=1 PIP_DISABLE_PIP_VERSION_CHECK=1 VIRTUAL_ENV=$(abspath $(VENV)) \
-  PYO3_PYTHON=$(BIN)/python $(BIN)/maturin develop --profile $(PROFILE) --quiet $(1) >$$log 2>&1; then \
+  PYO3_PYTHON=$(BIN)/python $(BIN)/maturin develop --profile $(PROFILE) $(BUILD_ARGS) --quiet $(1) >$$log 2>&1; then \
   cat $$log >&2; rm -f $$log; exit 1; fi; rm -f $$log
 endef
 PYTEST_ARGS ?=
