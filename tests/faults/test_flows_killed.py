@@ -28,10 +28,13 @@ folder = sys.argv[1]
 
 
 def note(*words):
-    """Writes a line at once, so that no kill can take it."""
-    handle = os.open(f"{folder}/notes", os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    """Writes a line at once, so that no kill can take it. Behind the last one that it may write, it waits for that."""
+    handle = os.open(f"{folder}/notes", os.O_RDWR | os.O_APPEND | os.O_CREAT)
     os.write(handle, (" ".join(map(str, words)) + "\\n").encode())
+    count = os.pread(handle, 1 << 20, 0).count(b"\\n")
     os.close(handle)
+    if count >= int(sys.argv[4]):
+        time.sleep(100)
 
 
 def work(number):
@@ -81,15 +84,15 @@ def test_nothing_finished_is_done_again(tmp_path: Path, kind: str) -> None:
     finished: set[str] = set()
     kills = 0
     for attempt in range(100):
-        before = len(notes(tmp_path))
+        # After some lines, not after some time, so that each attempt gets somewhere, however slow the machine is.
+        lines_then = len(notes(tmp_path)) + chance.randrange(2, 30) if attempt < 25 else sys.maxsize
         child = subprocess.Popen(
-            [sys.executable, str(program), str(tmp_path), str(attempt), kind],
+            # A kill that comes late finds the program where it has written some lines more.
+            [sys.executable, str(program), str(tmp_path), str(attempt), kind, str(lines_then + 20)],
             stdout=subprocess.PIPE,
             text=True,
             start_new_session=True,
         )
-        # After some lines, not after some time, so that each attempt gets somewhere, however slow the machine is.
-        lines_then = before + chance.randrange(2, 30) if attempt < 25 else sys.maxsize
         deadline = time.monotonic() + 60
         while len(notes(tmp_path)) < lines_then and child.poll() is None and time.monotonic() < deadline:
             time.sleep(0.001)
