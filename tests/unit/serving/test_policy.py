@@ -8,6 +8,7 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
+from tests.polling import until
 from tests.unit.serving.conftest import call
 
 from ropewalk.serving import Server, _policy
@@ -97,6 +98,12 @@ def test_workers_give_way_while_calls_wait_for_them(tmp_path: Path) -> None:
         def ask(busy: float) -> object:
             return call(server, "policy", {"busy": busy}).json
 
-        assert {ask(0) for _ in range(_policy.WINDOW + 50)} == {os.SCHED_OTHER}
-        *_, last = callers.map(ask, [0.001] * (10 * _policy.WINDOW))
-        assert last == os.SCHED_BATCH
+        def burst() -> object:
+            *_, last = callers.map(ask, [0.001] * (2 * _policy.WINDOW))
+            return last
+
+        assert ask(0) == os.SCHED_OTHER
+        # On a machine that is busy with other things, a caller may come late with its next call, or find the worker
+        # awake.
+        until(lambda: burst() == os.SCHED_BATCH, 60)
+        until(lambda: ask(0) == os.SCHED_OTHER, 60)
