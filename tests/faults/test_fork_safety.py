@@ -381,8 +381,8 @@ def test_a_program_whose_folder_is_gone(tmp_path: Path) -> None:
 
 
 def test_a_fork_may_ask_anything_of_its_parents_pool(tmp_path: Path) -> None:
-    # Other threads of the parent hold the engine's lock often, and so at the moment of some fork. They sleep between: if
-    # they never did, a kernel with long turns would leave the child no core.
+    # Other threads of the parent hold the engine's lock often, and so at the moment of some fork. They sleep between:
+    # if they never did, a kernel with long turns would leave the child no core.
     program = """
         import os, threading, time, warnings
         import ropewalk
