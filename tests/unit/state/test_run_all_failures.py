@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import os
 import signal
 import threading
 import weakref
@@ -126,19 +127,28 @@ def test_ctrl_c_waits_for_what_has_begun_and_for_the_disk(path: Path) -> None:
     began = threading.Event()
     with Store(State(), journal=path) as store:
         waiting: list[Any] = []
+        interrupts: list[int] = []
         before = parts_module.SideBySide._join
 
         def join(self: Any) -> None:
             waiting.append(self)
-            # From this thread: another one's may come between the interpreter's look for signals and the wait.
-            if len(waiting) == 1:
-                signal.raise_signal(signal.SIGINT)
             before(self)
+
+        def heard(*_: object) -> None:
+            if not interrupts:
+                interrupts.append(1)
+                raise KeyboardInterrupt
+
+        def again() -> bool:
+            # One may come between the interpreter's look for signals and the wait, which then goes on.
+            os.kill(os.getpid(), signal.SIGINT)
+            return len(waiting) == 2
 
         def interrupt() -> None:
             began.set()
+            until(lambda: waiting)
             # The caller has seen it, and waits again, for this job.
-            until(lambda: len(waiting) == 2)
+            until(again)
 
         def first(first_thread: int = threading.get_ident()) -> None:
             # Whichever part this thread takes, the other one is with a helper.
@@ -149,8 +159,12 @@ def test_ctrl_c_waits_for_what_has_begun_and_for_the_disk(path: Path) -> None:
 
         with pytest.MonkeyPatch.context() as patch:
             patch.setattr(parts_module.SideBySide, "_join", join)
-            with pytest.raises(KeyboardInterrupt):
-                store.run_all([(a, first), (b, first)])
+            usual = signal.signal(signal.SIGINT, heard)
+            try:
+                with pytest.raises(KeyboardInterrupt):
+                    store.run_all([(a, first), (b, first)])
+            finally:
+                signal.signal(signal.SIGINT, usual)
         assert (store.snapshot().a, store.snapshot().b) == (1, 1)
         assert store._durable()[0] == 2, "a commit was not waited for"
     with Store(State(), journal=path) as store:
