@@ -32,6 +32,7 @@ EXTRAS ?= test,numpy,joblib,dask,loop,telemetry$(shell $(PYTHON) -c 'import sysc
 BIN := $(abspath $(VENV))/bin
 # How the extension is built; `PROFILE=dev` takes what `cargo test` has built, with its assertions.
 PROFILE ?= release
+# Further options of maturin's, such as `--config FILE` of cargo's.
 BUILD_ARGS ?=
 # What maturin and pip say is kept for the day it fails.
 define MATURIN
