@@ -65,3 +65,29 @@ impl Future for Head {
         self.sleep.as_mut().poll(context)
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use hyper::rt::Timer as _;
+
+    use super::*;
+
+    const LONG: Duration = Duration::from_secs(3600);
+    const SHORT: Duration = Duration::from_millis(20);
+
+    #[tokio::test]
+    async fn a_rest_ends_too() {
+        Heads { came: Came::default(), time: LONG }.sleep(SHORT).await;
+    }
+
+    #[tokio::test]
+    async fn a_head_has_its_own_time_from_its_first_byte() {
+        let heads = Heads { came: Came::default(), time: SHORT };
+        heads.came.set();
+        let mut head = heads.sleep(LONG);
+        // Those bytes were of an earlier request.
+        assert!(time::timeout(SHORT * 3, head.as_mut()).await.is_err());
+        heads.came.set();
+        head.await;
+    }
+}
